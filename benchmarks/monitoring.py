@@ -20,9 +20,9 @@ import typer
 
 from benchmarks.harness import CHECKOUT, rate, show_table, steps_of
 from benchmarks.monitored_weeks import CATEGORIES, DRIFTED, FAULTS, answers, draw, spoil
-from pipelines.endpoint.answer_quality import OF_TRUTHS, RecordedQuality, change
-from pipelines.endpoint.drift import Change, compare
-from training.scores import standard_error
+from pipelines.endpoint.answer_quality import OF_TRUTHS, RecordedQuality, compute_quality_change
+from pipelines.endpoint.drift import Change, find_drift
+from training.scores import compute_standard_error
 
 ERROR, LEAST_PSI, METRIC = 0.05, 0.1, "log_loss"
 POWER = 0.95
@@ -44,7 +44,7 @@ def named(sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI) ->
         for one in sides
     )  # fmt: skip
     quantities = before.keys() - CATEGORIES.keys()
-    found = compare(before, now, quantities, error=ERROR, least_psi=least_psi, also=also)
+    found = find_drift(before, now, quantities, error=ERROR, least_psi=least_psi, also=also)
     return {one.feature for one in found if one.has_drifted}
 
 
@@ -62,9 +62,9 @@ def quality(seed: int, kind: str, worse: bool) -> Change:
     pulls = (losses - losses.mean()) / len(losses)
     if names is not None:
         pulls = np.bincount(names, pulls)
-    record = RecordedQuality("v", METRIC, True, float(losses.mean()), standard_error(pulls))
+    record = RecordedQuality("v", METRIC, True, float(losses.mean()), compute_standard_error(pulls))
     losses, names = _losses(2 * seed + 1, ANSWERED, worse, now)
-    return change(losses, None if names is None else [*names], record)
+    return compute_quality_change(losses, None if names is None else [*names], record)
 
 
 def _losses(

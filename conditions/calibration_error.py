@@ -50,8 +50,8 @@ def estimate_calibration_error(
         raise GateError("label: a value is neither 0 nor 1")
     with np.errstate(divide="ignore"):  # a probability of 0 or 1 has an infinite logit
         logit = np.log(probability) - np.log1p(-probability)
-    place = (np.clip(logit, -REACH, REACH) + REACH) * (FINE / (2 * REACH))
-    cells = blocks * FINE + np.minimum(place.astype(np.int64), FINE - 1)
+    position = (np.clip(logit, -REACH, REACH) + REACH) * (FINE / (2 * REACH))
+    cells = blocks * FINE + np.minimum(position.astype(np.int64), FINE - 1)
     counts = [np.bincount(cells, weights, BLOCKS * FINE) for weights in (None, probability, label)]
     sums = np.stack(counts).reshape(3, BLOCKS, FINE).astype(np.float64)
     # Join the cells to at most ``PARTS`` parts of about as many examples each.

@@ -46,7 +46,7 @@ class Demands:
         return self.values[name]
 
     @property
-    def limits_at(self) -> float:
+    def limits_confidence(self) -> float:
         """Confidence of an improvement's limits at this look.
 
         It is chosen so that all looks together keep the recipe's ``confidence``. Without a

@@ -87,12 +87,12 @@ def to_finite_number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def reaches(value: float, least: float) -> bool:
-    """Return whether a computed number is at least ``least``, up to rounding.
+def reaches(value: float, minimum: float) -> bool:
+    """Return whether a computed number is at least ``minimum``, up to rounding.
 
     For example, 20 groups of 1/20 each may add up to 19.999999999999996.
     """
-    return value >= least - ROUNDING * abs(least)
+    return value >= minimum - ROUNDING * abs(minimum)
 
 
 def compare(

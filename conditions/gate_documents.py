@@ -200,7 +200,7 @@ UNKNOWN = "unknown"
 """Placeholder for a missing value in the registry, where every value is a string."""
 
 
-def write(root: Path, gate: Gate) -> None:
+def write_provenance(root: Path, gate: Gate) -> None:
     """Write provenance.json and record.json for the verdict ``gate``.
 
     gate.json must already have been written. Missing evidence is null here; the gate has already
@@ -227,7 +227,7 @@ def write(root: Path, gate: Gate) -> None:
     content = json.dumps(document, indent=1, allow_nan=False)
     output.mkdir(parents=True, exist_ok=True)
     atomic_file.write(output / "provenance.json", content)
-    summary = record(document, hashlib.sha256(content.encode()).hexdigest())
+    summary = build_model_metadata(document, hashlib.sha256(content.encode()).hexdigest())
     atomic_file.write(output / "record.json", format_record(summary))
 
 
@@ -274,7 +274,7 @@ def observe_run(
     return run_record
 
 
-def record(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
+def build_model_metadata(provenance: Mapping[str, Any], provenance_sha256: str) -> dict[str, str]:
     """Return the customer metadata of the model package: facts from provenance.json, by name."""
     names = (
         "commit",

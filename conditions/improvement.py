@@ -80,12 +80,12 @@ class Groups:
         """
         if self.largest is None:
             return approximate_p_value(values)
-        least = self.largest + bound
-        if least <= 0:  # no value can be below 0
+        max_loss = self.largest + bound
+        if max_loss <= 0:  # no value can be below 0
             return 0.0
         heaviest = float(self.weight.max())
         count = float(self.weight.sum()) / heaviest
-        return betting_p_value(values / (least * heaviest), self.level, count)
+        return betting_p_value(values / (max_loss * heaviest), self.level, count)
 
 
 def estimate_improvement(groups: Groups, confidence: float) -> Improvement:
@@ -94,14 +94,14 @@ def estimate_improvement(groups: Groups, confidence: float) -> Improvement:
     scale = float(np.abs(groups.difference / groups.weight).max()) or 1.0
     return Improvement(
         value=groups.value,
-        low=_limit(below, groups.value, -scale, 1 - confidence),
-        high=_limit(above, groups.value, scale, 1 - confidence),
+        low=_find_limit(below, groups.value, -scale, 1 - confidence),
+        high=_find_limit(above, groups.value, scale, 1 - confidence),
         effective_groups=count_effective_groups(groups.weight),
         method="approximate" if groups.largest is None else "betting",
     )
 
 
-def _limit(chance: Callable[[float], float], value: float, step: float, level: float) -> float:
+def _find_limit(chance: Callable[[float], float], value: float, step: float, level: float) -> float:
     """Return the bound beyond ``value`` whose p-value is ``level``.
 
     The sign of ``step`` says on which side of ``value`` to search. Return ±inf if there is none.

@@ -96,12 +96,12 @@ def pearson_p_value(values: Floats) -> float:
 
     The weights are proportional to (1 + λx)^-½, with the λ at which the mean is 0.
     """
-    count, least = len(values), float(values.min(initial=np.inf))
+    count, minimum = len(values), float(values.min(initial=np.inf))
     if count < 2 or float(values.sum()) <= 0:
         return 1.0
-    if least >= 0:
+    if minimum >= 0:
         return 0.0  # no weights can balance the values at 0
-    scaled_values = values / -least
+    scaled_values = values / -minimum
 
     def sum_weighted(tilt: float) -> float:
         """Return the weighted sum of the values for λ = ``tilt``, up to a factor."""
@@ -110,8 +110,10 @@ def pearson_p_value(values: Floats) -> float:
     if sum_weighted(0.0) <= 0:  # the sum is above 0 except for rounding
         return 1.0
     # At λ = 1 the weight of the smallest value would be infinite.
-    most = 1 - 1e-12
-    tilt = brentq(sum_weighted, 0.0, most, xtol=1e-13) if sum_weighted(most) < 0 else most
+    max_tilt = 1 - 1e-12
+    tilt = (
+        brentq(sum_weighted, 0.0, max_tilt, xtol=1e-13) if sum_weighted(max_tilt) < 0 else max_tilt
+    )
     roots = np.sqrt(1 + tilt * scaled_values)
     distance = float(roots.sum() * (1 / roots).sum()) - count**2
     return float(stdtr(count - 1, -np.sqrt(max(distance, 0.0) / count)))

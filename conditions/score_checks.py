@@ -9,7 +9,7 @@ from conditions.gate_check import Check, Slice, read_number
 from conditions.gate_documents import Evidence, MetricComparison
 from conditions.improvement import estimate_improvement
 from conditions.no_champion import NONE, UNRESOLVED_ARN
-from conditions.score_tables import BASELINE, CHAMPION, ScoreTables, TableRequest, read
+from conditions.score_tables import BASELINE, CHAMPION, ScoreTables, TableRequest, read_score_tables
 from trainyard.common.errors import GateError
 
 AGREEMENT = 1e-3
@@ -40,7 +40,7 @@ def run_score_checks(folder: Path, evaluation: Any, demands: Demands) -> ScoreCh
         return _make_undecided(demands, UNCOUNTED_LOOK)
     try:
         _refuse_other_champion(evaluation, demands)
-        sums = read(folder, _build_table_request(demands))
+        sums = read_score_tables(folder, _build_table_request(demands))
         _refuse_disagreement(evaluation, sums, has_champion=champion != NONE)
         _refuse_bad_baselines(folder, evaluation, sums)
         evidence = Evidence(evaluation=evaluation, scores=sums)
@@ -61,7 +61,7 @@ def _make_rows(evidence: Evidence, demands: Demands) -> list[Check]:
     score_checks = select_score_checks(demands)
     if demands.champion != NONE:
         evidence.comparisons = {
-            metric: compare_metric(evidence.sums, metric, demands.limits_at)
+            metric: compare_metric(evidence.sums, metric, demands.limits_confidence)
             for metric in list_compared_metrics(demands.values)
         }
         return [row for check in score_checks for row in check.compute_rows(evidence, demands)]
@@ -137,7 +137,7 @@ def _build_table_request(demands: Demands) -> TableRequest:
         calibration="predictions" in needs,
         range=demands["range"],
         clip=demands["clip"],
-        level=1 - demands.limits_at,
+        level=1 - demands.limits_confidence,
     )
 
 
@@ -203,7 +203,9 @@ def _refuse_bad_baselines(folder: Path, evaluation: Any, scores: ScoreTables) ->
     for path in sorted(folder.glob(f"{BASELINE}*.parquet")):
         metrics = directions if isinstance(directions, dict) else {}
         name = path.stem.removeprefix(BASELINE)
-        sums = read(folder, TableRequest(metrics=metrics, champion=None, other=path.stem))
+        sums = read_score_tables(
+            folder, TableRequest(metrics=metrics, champion=None, other=path.stem)
+        )
         _refuse_other_split(f"baseline {name}", sums)
         for metric, (_, total, weight) in sums.totals.items():
             value_path = ("baselines", name, metric)

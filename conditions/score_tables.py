@@ -185,7 +185,7 @@ class ScoreTables:
         return ranges.get(metric)
 
 
-def read(folder: Path, request: TableRequest) -> ScoreTables:
+def read_score_tables(folder: Path, request: TableRequest) -> ScoreTables:
     """Read the model's table, and the other one if there is one.
 
     Raises:
@@ -257,8 +257,8 @@ def _merge_copies(table: pa.Table, name: str, examples: int) -> pa.Table:
     firsts = [(c, "first") for c in other_columns if c not in ("example", "group")]
     for column in [c for c in other_columns if c.startswith("slice.")]:
         # Arrow has no aggregation "first" of a dictionary column, so it is cast to text.
-        place = table.column_names.index(column)
-        table = table.set_column(place, column, table[column].cast(pa.string()))
+        index = table.column_names.index(column)
+        table = table.set_column(index, column, table[column].cast(pa.string()))
     # Without threads, because with them the rows have no order, and so no first one.
     merged_table = table.group_by(["example", "group"], use_threads=False).aggregate(sums + firsts)
     if merged_table.num_rows != examples:
@@ -360,10 +360,10 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
 
 def _with_text_slices(table: pa.Table) -> pa.Table:
     """Return the table with slices as text."""
-    for place, name in enumerate(table.column_names):
+    for index, name in enumerate(table.column_names):
         if name.startswith("slice."):
             text = pc.fill_null(table[name].cast(pa.string()), NO_VALUE)
-            table = table.set_column(place, name, text)
+            table = table.set_column(index, name, text)
     return table
 
 

@@ -22,8 +22,8 @@ from pipelines.advice.recipe_advice import (
     build_search_space,
     derive_model,
     find_train_changes,
-    keep,
-    write,
+    store_traced_shapes,
+    write_advised_recipe,
 )
 from pipelines.advice.training_setting import derive_described_training
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, require_recipe_for
@@ -88,8 +88,8 @@ def read_recipe_training(
         check_writable(apply)
     recipe_config = load(recipe, given, environment)
     if trace:
-        place = keep(recipe_config, recipe, data)
-        line = f"written: {place}; plan, validate, budget and watch read it; commit it"
+        shapes_path = store_traced_shapes(recipe_config, recipe, data)
+        line = f"written: {shapes_path}; plan, validate, budget and watch read it; commit it"
         console.print(line, markup=False)
         raise typer.Exit
     training = derive_model(recipe_config, recipe, data)
@@ -193,7 +193,7 @@ def iter_remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> 
 
 def _apply(
     first: Candidate,
-    place: Path,
+    output_path: Path,
     recipe: Recipe,
     path: Path,
     overrides: Sequence[str],
@@ -208,11 +208,11 @@ def _apply(
         f"{first.nodes} × {first.offer.name}, {format_layout(first.setting)}: "
         f"{format_time_and_cost(first)}; {format_peak(first.memory)}.",
     ]
-    write(place, path, overrides, train_changes, comment, environment)
+    write_advised_recipe(output_path, path, overrides, train_changes, comment, environment)
     if is_announced:
         env = f" --env {environment}" if environment else ""
-        plan = f"python -m pipelines.plan --recipe {place}{env}"
-        console.print(f"written: {place}; {plan}", markup=False)
+        plan = f"python -m pipelines.plan --recipe {output_path}{env}"
+        console.print(f"written: {output_path}; {plan}", markup=False)
 
 
 def _must_describe_model(values: Mapping[str, Any]) -> bool:

@@ -108,10 +108,12 @@ def approve(
     notes += [check_due_look(evidence, look_recount, CHECKOUT)] if look_recount else []
     notes += override_lines
     note = "; ".join(notes)
-    _decide(sagemaker, arn, "Approved", note)
+    _set_approval_status(sagemaker, arn, "Approved", note)
     # UpdateModelPackage accepts no condition, so concurrent changes are checked afterwards.
     if _find_artifact_etag(evidence) != before_etag:
-        _decide(sagemaker, arn, "Rejected", "the artifact was replaced while it was approved")
+        _set_approval_status(
+            sagemaker, arn, "Rejected", "the artifact was replaced while it was approved"
+        )
         raise GateError(f"{arn}: rejected: its artifact was replaced while it was approved")
     return Approval(arn, _require_only_change(sagemaker, group, arn, approved_packages), note)
 
@@ -171,7 +173,7 @@ def reject(arn: str, reason: str) -> Approval:
         ServiceError: the package does not exist, or AWS refused.
     """
     sagemaker, group = _open_registry(arn), group_of(Evidence(arn).registered_package)
-    _decide(sagemaker, arn, "Rejected", reason)
+    _set_approval_status(sagemaker, arn, "Rejected", reason)
     return Approval(arn, next(iter(list_approved(sagemaker, group)), None), reason)
 
 
@@ -242,7 +244,7 @@ def _require_only_change(sagemaker: Any, group: str, arn: str, earlier_packages:
     return packages[0]
 
 
-def _decide(sagemaker: Any, arn: str, status: str, description: str) -> None:
+def _set_approval_status(sagemaker: Any, arn: str, status: str, description: str) -> None:
     """Set the approval status of a package, with the description of the decision."""
     with service_errors(f"setting {arn} to {status}"):
         sagemaker.update_model_package(

@@ -88,13 +88,13 @@ def _start(pipeline: Description, form_values: Mapping[str, str]) -> Mapping[str
     The form contains every parameter; ``pipelines.start`` sets the unchanged ones.
     """
     declared_parameters = index_parameters(json.loads(pipeline["PipelineDefinition"]))
-    usual = {
+    defaults = {
         name: as_given(entry["DefaultValue"])
         for name, entry in declared_parameters.items()
         if "DefaultValue" in entry
     }
     changed_parameters = {
-        name: value for name, value in form_values.items() if usual.get(name) != value
+        name: value for name, value in form_values.items() if defaults.get(name) != value
     }
     region = pipeline["PipelineArn"].split(":")[3]
     arn = start(pipeline["PipelineName"], changed_parameters, region=region)

@@ -13,7 +13,7 @@ from pipelines.corpora import Corpus
 from pipelines.delivery.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve_account
 from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import RecipeError
@@ -41,7 +41,7 @@ def main(
 
 def _upload(recipe: Recipe, uri: str, example: str) -> None:
     """Build the example data and upload it to ``uri``; print how much was uploaded."""
-    region, location = resolve(recipe.aws).region, urlsplit(uri)
+    region, location = resolve_account(recipe.aws).region, urlsplit(uri)
     corpus: Corpus = import_module(f"pipelines.corpora.{example}").build()
     s3 = create_client("s3", region)
     with service_errors("uploading the corpus"):

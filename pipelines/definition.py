@@ -20,25 +20,30 @@ from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 
 from conditions.step import make_verdict_condition
-from pipelines.compile.compilation import CompiledPipeline, Wheelhouse, list_requirements, step_code
+from pipelines.compile.compilation import (
+    CompiledPipeline,
+    Wheelhouse,
+    collect_step_code,
+    list_requirements,
+)
 from pipelines.compile.compile_session import (
     CompileSession,
+    build_cache_config,
     build_pipeline_parameters,
-    cache_config,
+    build_retry_policies,
     choose_evaluation_image,
     choose_inference_image,
     choose_processing_image,
     choose_training_image,
     list_job_pythons,
-    retry_policies,
 )
 from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
+    add_provenance,
     build_blank_uri,
     build_origin,
     find_current_commit,
-    with_provenance,
 )
 from pipelines.compile.training_inputs import (
     build_hyperparameters,
@@ -50,7 +55,7 @@ from pipelines.compile.training_inputs import (
 from pipelines.compile.user_code import build_script_parts, read_script_projects
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import Account, find_account, resolve
+from pipelines.recipe.environments import Account, find_account, resolve_account
 from pipelines.recipe.extended_recipe import located_problems
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import NO_CHAMPION
@@ -99,7 +104,7 @@ def build(
     compilation = Compilation(recipe, account, source, home)
     definition = compilation.render_definition()
     code = [asset for _, asset in sorted(compilation.session.assets.items())]
-    body, record = with_provenance(
+    body, record = add_provenance(
         definition, recipe, account, commit, origin, CHECKOUT, code, compilation.prefix,
         compilation.training,
     )  # fmt: skip
@@ -148,7 +153,7 @@ class Compilation:
         self.recipe, self.account, self.source = recipe, account, source
         self.prefix = f"{recipe.aws.prefix}/{recipe.pipeline.name}"
         self.session = CompileSession(account.region, account.bucket, self.prefix)
-        self.parameters = build_pipeline_parameters(recipe, self.session.add(NO_CHAMPION))
+        self.parameters = build_pipeline_parameters(recipe, self.session.add_asset(NO_CHAMPION))
         self.project, self.evaluation = read_script_projects(recipe, home, CHECKOUT)
         self.image = choose_training_image(recipe, account.region)
         self.wheelhouses: dict[str, Wheelhouse] = {}
@@ -316,10 +321,10 @@ class Compilation:
             image=choose_evaluation_image(recipe, self.account.region),
             splits=self.splits,
             train=train,
-            folder=self.session.add(dict(script.files)),
+            folder=self.session.add_asset(dict(script.files)),
             entry=script.script,
             requirements=script.requirements,
-            leaks=[leak_kind for leak_kind, most in bounds.items() if most is not None],
+            leaks=[leak_kind for leak_kind, bound in bounds.items() if bound is not None],
             request=[script.request, *types] if script.request else [],
         )
 
@@ -355,15 +360,15 @@ class Compilation:
             code=self._add_step_code,
             wheels=self._find_wheels_uri,
             pip=recipe.packages.build_pip_environment,
-            cache=cache_config(recipe),
-            retries=retry_policies(recipe),
+            cache=build_cache_config(recipe),
+            retries=build_retry_policies(recipe),
         )
 
     def _add_step_code(self, step: str) -> str:
         """Add a step's code to the session's assets; return its URI. For a training script, this is
         the script's folder without any code of ours.
         """
-        return self.session.add(self._collect_step_files(step))
+        return self.session.add_asset(self._collect_step_files(step))
 
     def _collect_step_files(self, step: str) -> dict[str, bytes]:
         """Return the content of the files that a step's job is given, by name."""
@@ -378,7 +383,7 @@ class Compilation:
             "transform": of_workload,
             "gate": recipe.gate.packages,
         }
-        return step_code(CHECKOUT, step, self.source, packages.get(step, ()))
+        return collect_step_code(CHECKOUT, step, self.source, packages.get(step, ()))
 
     def _find_wheels_uri(self, step: str) -> str | None:
         """Return the URI of the wheels that a step's job installs; None if it installs none.
@@ -419,7 +424,7 @@ def from_recipe(
             find_current_commit(CHECKOUT),
             build_origin(path, overrides, environment, CHECKOUT),
         )
-        account = resolve(recipe.aws)
+        account = resolve_account(recipe.aws)
         return build(recipe, account, commit=commit, source=source, home=path.parent, origin=origin)
 
 

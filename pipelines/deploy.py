@@ -13,10 +13,10 @@ from typing import Annotated
 import typer
 
 from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER, Release
-from pipelines.endpoint.rollout import go_back, release
+from pipelines.endpoint.rollout import deploy_release, roll_back_endpoint
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve_account
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import open_evidence
 from pipelines.registry.verification import find_first_mismatch, verify
@@ -30,7 +30,7 @@ def prepare_release(package: str, recipe: Recipe, *, quick: bool) -> Release:
     Raises:
         GateError: it is not Approved, is of another group, or does not match its record.
     """
-    account = resolve(recipe.aws)
+    account = resolve_account(recipe.aws)
     capture = f"s3://{account.bucket}/{recipe.aws.prefix}/{recipe.pipeline.name}/{CAPTURE_FOLDER}"
     new_release = Release(recipe, package, account.job_role, capture)
     _ = new_release.deploy  # raises RecipeError if the recipe has no endpoint
@@ -73,11 +73,13 @@ def main(
                 f"{recipe}: deploy: is missing; it names the endpoint to roll back, as deploy: "
                 "{endpoint: NAME}"
             )
-        outcome = go_back(
-            recipe_config.deploy.endpoint, resolve(recipe_config.aws).region, _print_line
+        outcome = roll_back_endpoint(
+            recipe_config.deploy.endpoint, resolve_account(recipe_config.aws).region, _print_line
         )
     else:
-        outcome = release(prepare_release(str(package), recipe_config, quick=quick), _print_line)
+        outcome = deploy_release(
+            prepare_release(str(package), recipe_config, quick=quick), _print_line
+        )
     summary = f"{outcome.config} serves"
     if not outcome.is_serving:
         summary = f"rolled back: {summary}. {outcome.reason}"

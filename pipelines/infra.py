@@ -77,7 +77,7 @@ def main(
             with_key=key,
         )
         document = render_template(Part[template_part.name], facts)
-        _print(form, f"{definition.name}-{template_part}", document, definition.tags)
+        _print_template(form, f"{definition.name}-{template_part}", document, definition.tags)
         if ci in (Ci.GITHUB, Ci.GITLAB):
             for name, value in facts.list_variables().items():
                 errors.print(f"variable {name}={value}", highlight=False, markup=False)
@@ -89,10 +89,12 @@ def main(
         with_roles=roles,
         group=name if group and ":" not in name else None,
     )
-    _print(form, definition.name, build_template(infrastructure), definition.tags)
+    _print_template(form, definition.name, build_template(infrastructure), definition.tags)
 
 
-def _print(form: Form, name: str, document: dict[str, Any], tags: Mapping[str, str]) -> None:
+def _print_template(
+    form: Form, name: str, document: dict[str, Any], tags: Mapping[str, str]
+) -> None:
     """Print the template as CloudFormation's YAML or as Terraform's JSON."""
     terraform = form is Form.TERRAFORM
     print(as_terraform(name, document, tags) if terraform else dump(document), end="")

@@ -20,9 +20,9 @@ from rich.table import Table
 from pipelines.endpoint.answer_quality import read_quality
 from pipelines.endpoint.drift import MISSING, QUALITY, VALUES
 from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER
-from pipelines.endpoint.period import Period, compare_period, write
+from pipelines.endpoint.period import Period, compare_period, write_monitor_files
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
-from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve_account
 from pipelines.recipe.read_recipe import load
 from pipelines.start import start
 from trainyard.aws_clients import create_client, service_errors
@@ -46,7 +46,7 @@ def advise_retraining(period: Period) -> tuple[bool, str]:
     return False, "no drift: no need to retrain"
 
 
-def show(period: Period) -> None:
+def print_changes(period: Period) -> None:
     """Print the changes, those with drift first."""
     table = Table("feature", "what", "PSI", "Holm's p", "", box=None, pad_edge=False)
     quiet = 0
@@ -92,7 +92,7 @@ def main(
     if start_run and not monitor.retrain:
         raise RecipeError("--start: the recipe does not allow it; set monitor.retrain: true")
     parameters = parse_pairs("--parameter", parameter)
-    account = resolve(recipe_config.aws)
+    account = resolve_account(recipe_config.aws)
     refuse_other_caller(find_account(recipe_config.aws, environment), account.region)
     end = (until or datetime.now(UTC)).replace(tzinfo=UTC, microsecond=0)
     root = f"s3://{account.bucket}/{recipe_config.aws.prefix}/{recipe_config.pipeline.name}"
@@ -105,10 +105,10 @@ def main(
         s3, recipe_config, monitor, f"{root}/{CAPTURE_FOLDER}/{deploy.endpoint}", end, record
     )
     folder = f"{root}/monitoring/{end:%Y-%m-%dT%H-%M-%SZ}"
-    write(s3, folder, period, monitor.least_psi, recipe_config.aws.kms_key)
+    write_monitor_files(s3, folder, period, monitor.least_psi, recipe_config.aws.kms_key)
     counts = f"{period.requests.number:,} requests, baseline {period.baseline.number:,} records"
     _print_line(f"{deploy.endpoint}, {monitor.days} days until {end:%F %R} UTC: {counts}")
-    show(period)
+    print_changes(period)
     should_retrain, advice_text = advise_retraining(period)
     _print_line(advice_text)
     _print_line(folder)

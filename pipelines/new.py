@@ -34,7 +34,7 @@ def list_kinds() -> list[str]:
     return sorted(path.name for path in TEMPLATES.iterdir() if (path / "recipe.yaml").is_file())
 
 
-def check(name: str) -> None:
+def check_project_name(name: str) -> None:
     """Check that ``name`` can be the name of a pipeline, a bucket and a package.
 
     Raises:
@@ -54,13 +54,13 @@ def check(name: str) -> None:
         )
 
 
-def write(folder: Path, like: str) -> list[Path]:
+def write_project(folder: Path, like: str) -> list[Path]:
     """Write the project of kind ``like`` to ``folder``; return its files.
 
     Raises:
         RecipeError: the folder exists, its name cannot be used, or the kind is unknown.
     """
-    check(folder.name)
+    check_project_name(folder.name)
     if like not in list_kinds():
         raise RecipeError(
             f"--like {like!r}: is not a kind of project; {suggest_nearest(like, list_kinds())}"
@@ -95,7 +95,7 @@ def main(
 ) -> None:
     """Write a starter project that can be trained, gated and registered immediately."""
     folder = project.resolve()
-    for path in write(folder, like):
+    for path in write_project(folder, like):
         console.print(str(path), markup=False, highlight=False)
     console.print(f"next steps: see {folder / 'README.md'}", markup=False, highlight=False)
 

@@ -16,13 +16,13 @@ from pipelines.delivery.pipeline_objects import sync
 from pipelines.delivery.saved_plan import (
     DEFINITION,
     build_definition_asset,
-    make_buckets,
+    create_buckets,
     refuse_invalid,
     upload_code,
 )
-from pipelines.delivery.wheel_download import is_uploaded, upload
+from pipelines.delivery.wheel_download import is_uploaded, upload_wheels
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
-from pipelines.recipe.environments import refuse_other_caller, resolve
+from pipelines.recipe.environments import refuse_other_caller, resolve_account
 from pipelines.recipe.read_recipe import load
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.common import atomic_file
@@ -38,7 +38,7 @@ def main(
     """Upload code, wheels and the definition; the pipeline itself is not changed."""
     if out:
         check_writable(out)
-    resolve(load(recipe, overrides, environment).aws)  # reports a missing field early
+    resolve_account(load(recipe, overrides, environment).aws)  # reports a missing field early
     from pipelines.definition import from_recipe
 
     definition = from_recipe(recipe, overrides, environment)
@@ -48,12 +48,12 @@ def main(
     key = definition.kms_key
     with service_errors(f"packaging pipeline {definition.name}"):
         s3 = create_client("s3", definition.region)
-        make_buckets(s3, definition)
+        create_buckets(s3, definition)
         for house in definition.wheelhouses:
             outcome = "already there"
             if not is_uploaded(s3, house):
                 with console.status(f"downloading wheels for {house.uri}"):
-                    number, size = upload(s3, house, key)
+                    number, size = upload_wheels(s3, house, key)
                 outcome = f"{number} wheels, {size / 1e6:.1f} MB"
             console.print(f"{house.uri}: {outcome}", highlight=False, soft_wrap=True)
         byte_count = upload_code(s3, definition)

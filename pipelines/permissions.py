@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 import pipelines.rules  # noqa: F401 - registers our rules, which our definitions must also follow
-from pipelines.infrastructure.roles_stack import deploy
+from pipelines.infrastructure.roles_stack import deploy_roles_stack
 from pipelines.infrastructure.serving_roles import from_recipe
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
@@ -50,7 +50,7 @@ def read_recipe_subject(
     """Return the command's arguments with the recipe as the subject of the policies."""
     arguments: dict[str, Any] = {"root": root}
     if to_deploy:
-        arguments["deliver"] = lambda subject: print(deploy(subject))
+        arguments["deliver"] = lambda subject: print(deploy_roles_stack(subject))
     if recipe is None:
         return arguments
     recipe_text = f"{recipe} --env {environment}" if environment else recipe

@@ -24,7 +24,7 @@ from pipelines.recipe.cli_options import (
     SetOption,
     require_recipe_for,
 )
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
 from trainyard.commands import plan
 from trainyard.commands.plan import CHANGES, PlanSubject
@@ -73,7 +73,9 @@ def _build_subject(
 
     def make_plan() -> Plan:
         """Compile the recipe and plan it; also append the definition to ``definitions``."""
-        resolve(load(recipe, overrides, environment).aws)  # reports errors before loading the SDK
+        resolve_account(
+            load(recipe, overrides, environment).aws
+        )  # reports errors before loading the SDK
         from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
         definitions.append(from_recipe(recipe, overrides, environment))
@@ -96,7 +98,7 @@ def _compare(
 ) -> NoReturn:
     """Show what differs in ``environment`` from ``against``, and exit."""
     for name in (against, environment):
-        resolve(load(recipe, overrides, name).aws)
+        resolve_account(load(recipe, overrides, name).aws)
     from pipelines.definition import from_recipe
 
     comparison = compare_environments(

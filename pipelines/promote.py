@@ -21,7 +21,7 @@ from s3transfer.manager import TransferManager
 
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import find_account, refuse_other_caller, resolve
+from pipelines.recipe.environments import find_account, refuse_other_caller, resolve_account
 from pipelines.recipe.read_recipe import load
 from pipelines.recipe.sections import parse_account
 from pipelines.registry import recompute
@@ -42,7 +42,7 @@ from pipelines.registry.shared_access import (
     Destination,
     PromotionRoute,
     build_policies,
-    refuse_strangers,
+    refuse_unknown_accounts,
 )
 from pipelines.registry.verification import (
     BYTES,
@@ -75,11 +75,13 @@ class Environments:
     """ID of the target's account."""
 
     @property
-    def way(self) -> PromotionRoute:
+    def route(self) -> PromotionRoute:
         """Return accounts, groups, buckets, keys and roles on both sides of the promotion."""
         assert self.target.promotion is not None  # ``read_both_environments`` has checked it
-        source, target = resolve(self.source.aws), resolve(self.target.aws)
-        group = _group_arn(self.source.register_.model_package_group, source.region, source.role)
+        source, target = resolve_account(self.source.aws), resolve_account(self.target.aws)
+        group = _build_group_arn(
+            self.source.register_.model_package_group, source.region, source.role
+        )
         return PromotionRoute(
             source=parse_account(group) or "",
             target=self.account,
@@ -91,7 +93,7 @@ class Environments:
             into=Destination(
                 bucket=target.bucket,
                 prefix=f"{self.target.aws.prefix}/{self.target.pipeline.name}/promoted",
-                group=_group_arn(
+                group=_build_group_arn(
                     self.target.register_.model_package_group, source.region, target.role
                 ),
                 key=self.target.aws.kms_key,
@@ -99,7 +101,7 @@ class Environments:
         )
 
 
-def _group_arn(group: str, region: str, role: str) -> str:
+def _build_group_arn(group: str, region: str, role: str) -> str:
     """Return the group's ARN; a group given by name is in the role's account."""
     if group.startswith("arn:"):
         return group
@@ -130,16 +132,17 @@ def read_both_environments(
     if number is None:
         raise RecipeError(f"{recipe}: environments.{environment}.aws.account: is missing")
     environments = Environments(source, target, number)
-    if parse_account(environments.way.reader) != environments.way.source:
+    if parse_account(environments.route.reader) != environments.route.source:
         raise RecipeError(
             f"environments.{environment}.promotion.reader: is a role of account "
-            f"{parse_account(environments.way.reader)}; expected one of {environments.way.source}, "
+            f"{parse_account(environments.route.reader)}; expected one of "
+            f"{environments.route.source}, "
             f"where {target.promotion.source} registers its packages"
         )
     return environments
 
 
-def promote(arn: str, sides: Environments) -> str:
+def promote(arn: str, environments: Environments) -> str:
     """Copy a package to the target's account, check the copies and register it; return its ARN
     there.
 
@@ -149,48 +152,52 @@ def promote(arn: str, sides: Environments) -> str:
             it; or it was promoted before.
         ServiceError: AWS refused.
     """
-    way = sides.way
-    if not arn.startswith(f"{way.group.replace(':model-package-group/', ':model-package/')}/"):
-        raise GateError(f"{arn}: is not a package of {way.group}, from which this recipe promotes")
-    region = way.group.split(":")[3]
-    refuse_other_caller(way.target, region)
-    reader = assume_role(way.reader, SESSION, region)
-    refuse_strangers(
-        way, *(create_client(name, region, reader) for name in ("sagemaker", "s3", "iam"))
+    route = environments.route
+    if not arn.startswith(f"{route.group.replace(':model-package-group/', ':model-package/')}/"):
+        raise GateError(
+            f"{arn}: is not a package of {route.group}, from which this recipe promotes"
+        )
+    region = route.group.split(":")[3]
+    refuse_other_caller(route.target, region)
+    reader = assume_role(route.reader, SESSION, region)
+    refuse_unknown_accounts(
+        route, *(create_client(name, region, reader) for name in ("sagemaker", "s3", "iam"))
     )
     s3 = create_client("s3", region)
     evidence = open_evidence(arn, create_client("sagemaker", region, reader), s3)
-    approval = _read_approval(evidence, way, sides)
-    _refuse_second(arn, sides, region)
+    approval = _read_approval(evidence, route, environments)
+    _refuse_second(arn, environments, region)
     verdict = recompute.list_checks(CHECKOUT, is_named=False)["verdict"]
     object_hashes = _require_checks(
         evidence, select_checks(evidence, {**QUICK, **BYTES, "verdict": verdict})
     )
-    _require_gate_pass(evidence, sides.target.gate)
+    _require_gate_pass(evidence, environments.target.gate)
     record = record_of(evidence)
-    folder = _build_folder_uri(sides, evidence)
+    folder = _build_folder_uri(environments, evidence)
     # Objects that a check read only in part get their hash now.
     objects = {uri: digest or evidence.hash_object(uri) for uri, digest in object_hashes.items()}
-    _copy(s3, evidence, objects, folder, sides.target.aws.kms_key)
+    _copy_objects(s3, evidence, objects, folder, environments.target.aws.kms_key)
     with service_errors("asking who promotes"):
         promoter = create_client("sts", region).get_caller_identity()["Arn"]
-    hop = Promotion(account=way.target, verified_by=promoter, checks={}, **approval)
-    return _register(record, objects, hop, folder, sides, region)
+    hop = Promotion(account=route.target, verified_by=promoter, checks={}, **approval)
+    return _register_copy(record, objects, hop, folder, environments, region)
 
 
-def _read_approval(evidence: Evidence, way: PromotionRoute, sides: Environments) -> dict[str, str]:
+def _read_approval(
+    evidence: Evidence, route: PromotionRoute, environments: Environments
+) -> dict[str, str]:
     """Return who approved the package and why; raise GateError if this is no allowed approver."""
     package, arn = evidence.registered_package, evidence.arn
     status = package.get("ModelApprovalStatus")
     if status != "Approved":
-        raise GateError(f"{arn}: is {status}; approve it in account {way.source} first")
+        raise GateError(f"{arn}: is {status}; approve it in account {route.source} first")
     approver = (package.get("LastModifiedBy") or {}).get("IamIdentity", {}).get("Arn", "")
-    assert sides.target.promotion is not None
-    approvers = sides.target.promotion.approvers
-    if parse_account(approver) != way.source or (
+    assert environments.target.promotion is not None
+    approvers = environments.target.promotion.approvers
+    if parse_account(approver) != route.source or (
         approvers and not any(_is_session_of(approver, role) for role in approvers)
     ):
-        expectation = ", ".join(approvers) or f"a role of account {way.source}"
+        expectation = ", ".join(approvers) or f"a role of account {route.source}"
         raise GateError(
             f"{arn}: was last changed by {approver or 'an unknown caller'}; expected {expectation}"
         )
@@ -243,11 +250,11 @@ def _require_gate_pass(evidence: Evidence, gate: GateConfig) -> None:
     recompute.require_pass(evidence, CHECKOUT, refusal, arguments=gate_arguments)
 
 
-def _refuse_second(arn: str, sides: Environments, region: str) -> None:
+def _refuse_second(arn: str, environments: Environments, region: str) -> None:
     """Refuse to promote a package again, unless its earlier promotion was rejected."""
     sagemaker, group = (
         create_client("sagemaker", region),
-        sides.target.register_.model_package_group,
+        environments.target.register_.model_package_group,
     )
     with service_errors(f"listing the packages of {group}"):
         if not _group_exists(sagemaker, group):
@@ -264,42 +271,44 @@ def _refuse_second(arn: str, sides: Environments, region: str) -> None:
                 raise GateError(f"{arn}: was promoted already: {package['ModelPackageArn']}")
 
 
-def _build_folder_uri(sides: Environments, evidence: Evidence) -> str:
+def _build_folder_uri(environments: Environments, evidence: Evidence) -> str:
     """Return the S3 URI of the folder for the record and the copies.
 
     It is a new folder each time, because the rejected package of an earlier promotion still refers
     to its own folder.
     """
-    into, timestamp = sides.way.into, datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    into, timestamp = environments.route.into, datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     package = evidence.arn.partition(":model-package/")[2].replace("/", "-")
     return f"s3://{into.bucket}/{into.prefix}/{parse_account(evidence.arn)}-{package}/{timestamp}"
 
 
-def _copy(s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: str | None) -> None:
+def _copy_objects(
+    s3: Any, evidence: Evidence, uris: Iterable[str], folder: str, key: str | None
+) -> None:
     """Copy objects, without their tags, below the folder, encrypted with the target's key."""
     options = {"TaggingDirective": "REPLACE"}
     options |= {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": key} if key else {}
     with service_errors(f"copying to {folder}"), TransferManager(s3) as manager:
         futures = []
         for uri in uris:
-            (from_bucket, from_key), target = evidence.place(uri), split(copy_of(folder, uri))
+            (from_bucket, from_key), target = evidence.locate(uri), split(copy_of(folder, uri))
             source = {"Bucket": from_bucket, "Key": from_key}
             futures.append(manager.copy(source, *target, options))
         for future in futures:
             future.result()
 
 
-def _register(
+def _register_copy(
     record: Record,
     objects: dict[str, str],
     hop: Promotion,
     folder: str,
-    sides: Environments,
+    environments: Environments,
     region: str,
 ) -> str:
     """Write the record, check the copies against it, and register the package; return its ARN."""
     s3, sagemaker = create_client("s3", region), create_client("sagemaker", region)
-    group = sides.target.register_.model_package_group
+    group = environments.target.register_.model_package_group
 
     def write_record(hop: Promotion) -> dict[str, Any]:
         """Write the record with this promotion; return CreateModelPackage's request."""
@@ -314,16 +323,18 @@ def _register(
     package_request = write_record(hop)
     # No package has version 0: it stands for the package, which is registered only after the
     # checks.
-    place = f"{sides.way.into.group.replace(':model-package-group/', ':model-package/')}/0"
-    target_evidence = Evidence(place, sagemaker, s3)
-    target_evidence.registered_package = package_request | {"ModelPackageArn": place}
+    package_arn = (
+        f"{environments.route.into.group.replace(':model-package-group/', ':model-package/')}/0"
+    )
+    target_evidence = Evidence(package_arn, sagemaker, s3)
+    target_evidence.registered_package = package_request | {"ModelPackageArn": package_arn}
     copied_evidence = PromotedEvidence(target_evidence)
     findings = run_checks(copied_evidence, select_checks(copied_evidence, {**QUICK, **BYTES}))
     statuses = _refuse_mismatch(hop.package, list(findings))
     package_request = write_record(hop.model_copy(update={"checks": statuses}))
     with service_errors(f"registering {hop.package} in {group}"):
         if not _group_exists(sagemaker, group):
-            tags = [{"Key": k, "Value": v} for k, v in sides.target.aws.tags.items()]
+            tags = [{"Key": k, "Value": v} for k, v in environments.target.aws.tags.items()]
             tag_arguments = {"Tags": tags} if tags else {}
             sagemaker.create_model_package_group(ModelPackageGroupName=group, **tag_arguments)
         arn: str = sagemaker.create_model_package(**package_request)["ModelPackageArn"]
@@ -356,12 +367,12 @@ def main(
     ] = None,
 ) -> None:
     """Promote an Approved package to the account of an environment, with its evidence."""
-    sides = read_both_environments(recipe, overridden, environment)
+    environments = read_both_environments(recipe, overridden, environment)
     if policies:
-        print(json.dumps(build_policies(sides.way, policies), indent=2))
+        print(json.dumps(build_policies(environments.route, policies), indent=2))
         return
     with errors.status("checking the package, copying it, checking the copies"):
-        arn = promote(str(package), sides)
+        arn = promote(str(package), environments)
     console.print(f"{arn}: registered, PendingManualApproval", highlight=False, markup=False)
 
 

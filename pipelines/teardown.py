@@ -62,18 +62,20 @@ def main(
     endpoint = recipe_config.deploy.endpoint if recipe_config.deploy else None
     definition = from_recipe(recipe, overrides, environment)
     refuse_other_caller(definition.account, definition.region)
-    place = upsert_lock.locate_records(definition)
-    prefix = place.prefix.rpartition("/")[0]
-    arguments = (definition.name, group, definition.region, place.bucket, prefix, endpoint)
+    location = upsert_lock.locate_records(definition)
+    prefix = location.prefix.rpartition("/")[0]
+    arguments = (definition.name, group, definition.region, location.bucket, prefix, endpoint)
     with console.status("reading models, executions, objects"):
         leftovers = list_leftovers(*arguments)
-    console.print(_build_table(leftovers, definition.name, group, f"s3://{place.bucket}/{prefix}/"))
+    console.print(
+        _build_table(leftovers, definition.name, group, f"s3://{location.bucket}/{prefix}/")
+    )
     for line in (
         _list_resource_names(leftovers.endpoint_resources) if leftovers.endpoint_resources else ()
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     shared_prefix = prefix.rpartition("/")[0]
-    console.print(STAYS.format(bucket=place.bucket, shared=shared_prefix), highlight=False)
+    console.print(STAYS.format(bucket=location.bucket, shared=shared_prefix), highlight=False)
     if not remove:
         return
     if typer.prompt(f"Type {definition.name} to remove this") != definition.name:
@@ -81,7 +83,7 @@ def main(
     s3 = create_client("s3", definition.region)
     with (
         service_errors(f"removing what pipeline {definition.name} left"),
-        upsert_lock.hold_lock(s3, place, definition.name, LOCK_SECONDS) as lock,
+        upsert_lock.hold_lock(s3, location, definition.name, LOCK_SECONDS) as lock,
     ):
         if list_leftovers(*arguments) != leftovers:
             raise PlanError("something changed in the meantime; nothing was removed: list it again")
@@ -89,7 +91,7 @@ def main(
         lock.renew()
         if leftovers.endpoint_resources:
             _remove_deployed(leftovers.endpoint_resources, definition.region)
-        _remove_objects(s3, place.bucket, sorted(leftovers.removable_objects))
+        _remove_objects(s3, location.bucket, sorted(leftovers.removable_objects))
         _remove_records(
             create_client("sagemaker", definition.region), leftovers, definition.name, group
         )

@@ -19,7 +19,7 @@ import typer
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.delivery import budget, saved_plan, upsert_lock
-from pipelines.delivery.saved_plan import make_buckets, refuse_invalid, upload_code
+from pipelines.delivery.saved_plan import create_buckets, refuse_invalid, upload_code
 from pipelines.delivery.wheel_download import refuse_missing
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
@@ -79,10 +79,10 @@ def upsert(
         if first_look and first_look.state.fingerprint == target_state.fingerprint:
             return UpsertResult("unchanged", upload_code(s3, definition))
         if plan:
-            plan.refuse_if_moved(first_look)
+            plan.refuse_changed_pipeline(first_look)
         _refuse_over_budget(sagemaker, definition, target_state, exists=first_look is not None)
         refuse_missing(s3, definition.wheelhouses)
-        make_buckets(s3, definition)
+        create_buckets(s3, definition)
         location = upsert_lock.locate_records(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
             current = deployed_pipeline.describe(sagemaker, definition.name)
@@ -93,7 +93,7 @@ def upsert(
             byte_count = upload_code(s3, definition)
             # Written before the pipeline changes: a deployed state without a record would count as
             # drift.
-            upsert_lock.write(s3, location, target_state)
+            upsert_lock.write_record(s3, location, target_state)
             # The upload may have taken longer than the lock lasts.
             lock.renew()
             _apply(sagemaker, current, target_state)
@@ -236,7 +236,7 @@ def _compile_definition(
 
     definition = from_recipe(recipe, overrides, environment)
     if approved_plan:
-        approved_plan.refuse_if_not_of(definition)
+        approved_plan.refuse_other_recipe(definition)
     return definition, approved_plan
 
 

@@ -20,7 +20,12 @@ from pipelines.recipe.cli_options import (
     require_recipe_for,
 )
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.extended_recipe import Problem, RecipeProblems, find_field_origins, locate
+from pipelines.recipe.extended_recipe import (
+    Problem,
+    RecipeProblems,
+    find_field_origins,
+    locate_problem,
+)
 from pipelines.recipe.field_relations import list_warnings
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
@@ -47,7 +52,8 @@ def validate_recipe(
         return "", [_make_finding("error", Problem(str(path), "", line)) for line in lines]
     origins = find_field_origins(path, overrides, environment)
     unlikely = [
-        _make_finding("warning", locate(line, origins, path)) for line in list_warnings(recipe)
+        _make_finding("warning", locate_problem(line, origins, path))
+        for line in list_warnings(recipe)
     ]
     return body, [*check(body), *unlikely, *_check_shards(recipe)]
 

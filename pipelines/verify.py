@@ -49,10 +49,10 @@ def format_findings(findings: list[Finding]) -> Text:
     return Text("\n").join(rows)
 
 
-def summarize_findings(findings: list[Finding], wrong: Finding | None) -> str:
+def summarize_findings(findings: list[Finding], first_mismatch: Finding | None) -> str:
     """Return the last line: the first mismatch, or how many checks match."""
-    if wrong:
-        return f"{wrong.name} does not match: {wrong.detail}"
+    if first_mismatch:
+        return f"{first_mismatch.name} does not match: {first_mismatch.detail}"
     unchecked_count = sum(finding.status == "unchecked" for finding in findings)
     remark = f"; {unchecked_count} could not be computed here" if unchecked_count else ""
     return f"{len(findings) - unchecked_count} of {len(findings)} checks match{remark}"

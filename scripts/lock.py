@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pipelines.compile.package_lock import PACKAGES, Entry, read
+from pipelines.compile.package_lock import PACKAGES, Entry, parse_lock
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -49,7 +49,7 @@ def main() -> None:
     old = "".join((CHECKOUT / name).read_text() for name in FILES if (CHECKOUT / name).exists())
     project = str(CHECKOUT / "pyproject.toml")
     new = _resolved(["--extra=dev", project, *further], old)
-    entries = list(_with_cpu_builds(new, read(old, "locks/"), options.cpu_index))
+    entries = list(_with_cpu_builds(new, parse_lock(old, "locks/"), options.cpu_index))
     for name, names in FILES.items():
         ours = [entry for entry in entries if re.fullmatch(names, entry.name)]
         entries = [entry for entry in entries if entry not in ours]
@@ -76,7 +76,7 @@ def _resolved(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        return read(out.read_text(), "uv pip compile")
+        return parse_lock(out.read_text(), "uv pip compile")
 
 
 def _with_cpu_builds(

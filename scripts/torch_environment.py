@@ -18,9 +18,9 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 BEST = "--index-strategy=unsafe-best-match"  # of several indexes, as pip and scripts/install.py do
 sys.path.insert(0, str(CHECKOUT))
 
-from pipelines.compile.package_lock import PACKAGES, read  # noqa: E402
+from pipelines.compile.package_lock import PACKAGES, parse_lock  # noqa: E402
 from scripts.install import _uv_variables  # noqa: E402
-from training.strategy_table import OPTIONS, release  # noqa: E402
+from training.strategy_table import OPTIONS, parse_release  # noqa: E402
 
 
 def main() -> None:
@@ -30,11 +30,11 @@ def main() -> None:
     python, whole = place / "bin/python", place / "whole"
     if not whole.exists():
         venv.create(place, clear=True)
-        too_old = release(torch) < release(OPTIONS["float8"].least_torch)
+        too_old = parse_release(torch) < parse_release(OPTIONS["float8"].least_torch)
         lock = (CHECKOUT / PACKAGES).read_text(encoding="utf-8")
         # It cannot be imported there, and transformers would try to.
         left_out = {"torchao"} if too_old else set()
-        entries = [entry for entry in read(lock, PACKAGES) if entry.name not in left_out]
+        entries = [entry for entry in parse_lock(lock, PACKAGES) if entry.name not in left_out]
         ours = place / "packages.txt"
         ours.write_text("".join(entry.line for entry in entries), encoding="utf-8")
         _install(python, "--only-binary=:all:", f"torch=={torch}")

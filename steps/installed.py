@@ -79,12 +79,12 @@ class WorkerProcess:
         with suppress(OSError):
             self.pipe.send(message)
 
-    def receive(self, died: Callable[[str], str]) -> Any:
+    def receive(self, explain_death: Callable[[str], str]) -> Any:
         """Return the process's next message.
 
         Args:
-            died: function that returns the error message, given how the process ended, such as
-                ``SIGKILL``.
+            explain_death: function that returns the error message, given how the process ended,
+                such as ``SIGKILL``.
 
         Raises:
             TrainyardError: ``work`` raised it, or the process is dead.
@@ -96,7 +96,7 @@ class WorkerProcess:
             self._process.join()
             status = self._process.exitcode or 0
             end = signal.Signals(-status).name if status < 0 else f"exit status {status}"
-            raise TrainyardError(died(end)) from None
+            raise TrainyardError(explain_death(end)) from None
         if isinstance(message, Exception):
             raise message
         return message

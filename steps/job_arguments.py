@@ -35,7 +35,7 @@ def format_arguments(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
     return result
 
 
-def add(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
+def add_options(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
     """Add an option to the parser for every field of ``kind``, with one or several strings."""
     for name, field in kind.model_fields.items():
         how: dict[str, Any] = {"help": (field.description or "").replace("%", "%%")}
@@ -53,7 +53,7 @@ def parse_typed(
 
     A wrong argument ends the process, as in argparse.
     """
-    add(parser, kind)
+    add_options(parser, kind)
     options = parser.parse_args(arguments)
     try:
         vars(options).update(read(options, kind).model_dump(mode="json"))

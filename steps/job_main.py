@@ -55,8 +55,8 @@ def run(
         if error.errno not in atomic_file.REMEDIES:
             raise
         logging.exception("a library could not write")
-        place = error.filename or message_file.parents[1]
-        failure = atomic_file.make_storage_error(Path(place), error)
+        path = error.filename or message_file.parents[1]
+        failure = atomic_file.make_storage_error(Path(path), error)
     # The error was copied, so that the original, and with its traceback everything that the job
     # held, is released here. Otherwise the threads of a process group would outlive the
     # interpreter's shutdown, during which a thread that drops a tensor aborts the process.

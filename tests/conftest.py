@@ -204,12 +204,12 @@ def small_corpus(aws_environment) -> None:
     """Put thirty texts where recipes/laptop.yaml looks for its data."""
     import boto3
 
-    from pipelines.corpora.stdlib import pack
+    from pipelines.corpora.stdlib import pack_sources
 
     s3 = boto3.client("s3")
     s3.create_bucket(Bucket="trainyard-laptop")
     texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
-    for name, content in pack(iter(texts)).items():
+    for name, content in pack_sources(iter(texts)).items():
         s3.put_object(Bucket="trainyard-laptop", Key=f"raw/python-stdlib/{name}", Body=content)
 
 

@@ -93,15 +93,15 @@ class Accounts:
     def share(self, number: str) -> None:
         """Create what the promotion to an account needs, as ``--policies`` prints it."""
         sides, promoter = self.sides(number), f"arn:aws:iam::{number}:role/promoter"
-        found, source = build_policies(sides.way, promoter), sides.way.source
+        found, source = build_policies(sides.route, promoter), sides.route.source
         iam = self.client(source, "iam")
         reader = {"RoleName": "reader"}
-        trust = found[f"{sides.way.reader}: trust"]
+        trust = found[f"{sides.route.reader}: trust"]
         iam.create_role(**reader, AssumeRolePolicyDocument=json.dumps(trust))
-        own = found[f"{sides.way.reader}: policy"]
+        own = found[f"{sides.route.reader}: policy"]
         iam.put_role_policy(**reader, PolicyName="promotion", PolicyDocument=json.dumps(own))
         self.client(source, "s3").put_bucket_policy(
-            Bucket=sides.way.bucket, Policy=json.dumps(found[f"bucket {sides.way.bucket}"])
+            Bucket=sides.route.bucket, Policy=json.dumps(found[f"bucket {sides.route.bucket}"])
         )
         mine = self.client(number, "iam")
         document = found[f"{promoter}: trust"]

@@ -16,7 +16,7 @@ from typing import Any
 
 import boto3
 
-from pipelines.corpora.stdlib import pack
+from pipelines.corpora.stdlib import pack_sources
 from pipelines.start import start
 from tests.conftest import CHECKOUT, clean_environment
 from trainyard.common.safe_unpack import unpack
@@ -113,7 +113,7 @@ def register(emulator, state: Path, checkout: Path) -> Registered:
     s3 = client("s3")
     s3.create_bucket(Bucket=BUCKET)
     texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 20) for n in range(30)]
-    for name, content in pack(iter(texts)).items():
+    for name, content in pack_sources(iter(texts)).items():
         s3.put_object(Bucket=BUCKET, Key=f"raw/python-stdlib/{name}", Body=content)
     made = Registered("", checkout, state, emulator.env, client)
     sets = [word for setting in SETTINGS for word in ("--set", setting)]

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipelines.corpora.nycflights13 import data_folder, encode_month, join_tables
-from steps.shard.record_hashes import split_of
+from pipelines.corpora.nycflights13 import encode_month, find_data_folder, join_tables
+from steps.shard.record_hashes import find_split
 from tests.conftest import process
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.safe_unpack import unpack
@@ -38,7 +38,7 @@ SMALL = [
 @pytest.fixture(scope="module")
 def flights() -> pd.DataFrame:
     """4,000 flights of the whole year."""
-    folder = data_folder()
+    folder = find_data_folder()
     names = ("flights.csv.zip", "weather.csv", "planes.csv")
     flights, weather, planes = (pd.read_csv(folder / name) for name in names)
     arrived = flights[flights["arr_delay"].notna()].sample(4000, random_state=0)
@@ -81,7 +81,7 @@ def outputs(ran, s3) -> dict[str, bytes]:
 
 
 def test_every_flight_is_in_one_split_with_its_whole_day(outputs, flights):
-    expected = flights["date"].map({d: split_of(d, 0.2, 0.2) for d in flights["date"].unique()})
+    expected = flights["date"].map({d: find_split(d, 0.2, 0.2) for d in flights["date"].unique()})
     for split in ("train", "validation", "test"):
         name = re.compile(rf"{split}/manifest-algo-\d.json$")
         [manifest] = [json.loads(body) for key, body in outputs.items() if name.search(key)]
@@ -92,7 +92,7 @@ def test_the_model_knows_the_means_of_the_training_days_and_no_others(outputs, f
     [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         features = json.load(tar.extractfile("features.json"))
-    days = flights["date"].map(lambda date: split_of(date, 0.2, 0.2))
+    days = flights["date"].map(lambda date: find_split(date, 0.2, 0.2))
     train = flights[days == "train"]
     for name, number in features["numbers"].items():
         column = train[name].astype(np.float32).astype(float)

@@ -21,7 +21,7 @@ from pipelines.registry.champion import check_champions_model
 from pipelines.registry.ledger import check_due_look, recount_looks
 from pipelines.registry.package_evidence import Evidence
 from pipelines.start import start
-from steps.shard.record_hashes import split_of
+from steps.shard.record_hashes import find_split
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
 from trainyard.runs.execution import Execution
@@ -63,7 +63,7 @@ def points() -> pd.DataFrame:
 
 def corrupted(frame: pd.DataFrame) -> pd.DataFrame:
     """Every label of the west is turned round, but not in the test split."""
-    test = frame["day"].map(lambda day: split_of(day, 0.05, 0.3)) == "test"
+    test = frame["day"].map(lambda day: find_split(day, 0.05, 0.3)) == "test"
     wrong = (frame["place"] == "west") & ~test
     return frame.assign(even=frame["even"].where(~wrong, 1 - frame["even"]))
 

@@ -12,7 +12,7 @@ import boto3
 import psutil
 import pytest
 
-from pipelines.corpora.stdlib import pack
+from pipelines.corpora.stdlib import pack_sources
 from pipelines.start import start
 from tests.conftest import AWS_NAMES, called, clean_environment, process
 from tests.registered import wait_for
@@ -66,7 +66,7 @@ def deployed(aws, emulator, home):
     texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 40) for n in range(40)]
     s3 = aws("s3")
     s3.create_bucket(Bucket=BUCKET)
-    for name, content in pack(iter(texts)).items():
+    for name, content in pack_sources(iter(texts)).items():
         s3.put_object(Bucket=BUCKET, Key=f"raw/python-stdlib/{name}", Body=content)
     return process(emulator, home, "upsert", *of_recipe(SMALL), "--start", "--wait")
 

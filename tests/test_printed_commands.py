@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from pipelines.new import list_kinds, write
+from pipelines.new import list_kinds, write_project
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT
 from trainyard.terminal import list_missing_lines, make_typer_command
@@ -92,7 +92,7 @@ def readmes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A project's README by its kind."""
     folders = {kind: tmp_path_factory.mktemp("projects") / f"my-{kind}" for kind in list_kinds()}
     for kind, folder in folders.items():
-        write(folder, kind)
+        write_project(folder, kind)
     return {kind: folder / "README.md" for kind, folder in folders.items()}
 
 

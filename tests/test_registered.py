@@ -23,8 +23,8 @@ from pipelines.approve import (
     reject,
     roll_back_champion,
 )
-from pipelines.compile.compilation import step_code
-from pipelines.compile.package_lock import read
+from pipelines.compile.compilation import collect_step_code
+from pipelines.compile.package_lock import parse_lock
 from pipelines.console import OWNERS
 from pipelines.registry import training_checks
 from pipelines.registry.package_evidence import Evidence
@@ -121,7 +121,9 @@ def test_the_record_binds_everything_that_the_issue_names(registered):
     assert hashlib.sha256(packages).hexdigest() == record["packages_sha256"]
     lines = (line.partition("==") for line in packages.decode().splitlines())
     there = {canonicalize_name(name): version for name, _, version in lines}
-    locked = read(step_code(CHECKOUT, "train", None)["requirements.txt"].decode(), "train")
+    locked = parse_lock(
+        collect_step_code(CHECKOUT, "train", None)["requirements.txt"].decode(), "train"
+    )
     here = [e for e in locked if e.requirement.marker is None or e.requirement.marker.evaluate()]
     assert len(here) > 20 and {e.name: there.get(e.name) for e in here} == {
         e.name: e.version for e in here
@@ -367,13 +369,13 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
     import pipelines.approve as module
 
     mine, other = another(), another()
-    sagemaker, decide = registered.client("sagemaker"), module._decide
+    sagemaker, decide = registered.client("sagemaker"), module._set_approval_status
 
     def slow(client, arn, status, why):
         decide(client, other, "Approved", "by somebody else")
         decide(client, arn, status, why)
 
-    monkeypatch.setattr(module, "_decide", slow)
+    monkeypatch.setattr(module, "_set_approval_status", slow)
     with pytest.raises(GateError, match=f"Approved at the same time: {other}"):
         approve(mine, reason=WHY)
     monkeypatch.undo()

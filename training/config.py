@@ -197,7 +197,9 @@ class TrainConfig(Layout):
                 "not divide it; choose a multiple of that"
             )
         count, ranks = self.global_batch // share, self.pipeline_parallel
-        if ranks > 1 and (refusal := self.schedule_entry.refuse(count, ranks, self.stages)):
+        if ranks > 1 and (
+            refusal := self.schedule_entry.explain_refusal(count, ranks, self.stages)
+        ):
             raise ValueError(
                 f"pipeline_parallel {ranks}, {self.pipeline_schedule}: {refusal}; "
                 f"global_batch {self.global_batch} / (micro_batch {self.micro_batch} × "
@@ -206,7 +208,7 @@ class TrainConfig(Layout):
         return count
 
     @model_validator(mode="after")
-    def _fields_fit_each_other(self) -> Self:
+    def _check_field_combinations(self) -> Self:
         if self.global_batch % self.micro_batch:
             raise ValueError(
                 f"global_batch {self.global_batch} is not a multiple of micro_batch "
@@ -238,7 +240,7 @@ class TrainConfig(Layout):
                 "param_dtype bfloat16 does not go with precision float16; leave it at default, or "
                 "set it to float32"
             )
-        if refusal := self._refuse_float8():
+        if refusal := self._explain_unfit_float8():
             raise ValueError(refusal)
         if self.ema_decay and self.zero_stage >= entry.flat_from_stage:
             stage = f" zero_stage {self.zero_stage}" if entry.flat_from_stage > 1 else ""
@@ -248,7 +250,7 @@ class TrainConfig(Layout):
             )
         return self
 
-    def _refuse_float8(self) -> str | None:
+    def _explain_unfit_float8(self) -> str | None:
         """Return why the linear layers cannot multiply in 8 bits, or None if they can."""
         if self.float8_all_gather and self.float8 != "tensorwise":
             return (

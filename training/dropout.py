@@ -37,7 +37,7 @@ class Dropout(nn.Dropout):
     def __init__(self, p: float = 0.5) -> None:
         super().__init__(p)
         self.register_buffer("samples", torch.zeros(0, 2, dtype=torch.int32), persistent=False)
-        self.place = (0, 0)
+        self.name_hash = (0, 0)
         self.positions: Tensor | None = None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,10 +66,12 @@ class Dropout(nn.Dropout):
                 )
             if placement.is_shard():
                 # Split as ``torch.chunk`` does: the last ranks may have fewer elements, or none.
-                whole = ranges[placement.dim]
-                size = -(-len(whole) // x.device_mesh.size(ranks))
-                start = whole.start + size * x.device_mesh.get_local_rank(ranks)
-                ranges[placement.dim] = range(min(start, whole.stop), min(start + size, whole.stop))
+                full_range = ranges[placement.dim]
+                size = -(-len(full_range) // x.device_mesh.size(ranks))
+                start = full_range.start + size * x.device_mesh.get_local_rank(ranks)
+                ranges[placement.dim] = range(
+                    min(start, full_range.stop), min(start + size, full_range.stop)
+                )
         output = self._drop_elements(local, sizes, ranges[1:])
         layout = {"shape": x.shape, "stride": x.stride(), "run_check": False}
         return type(x).from_local(output, x.device_mesh, x.placements, **layout)
@@ -88,21 +90,21 @@ class Dropout(nn.Dropout):
                 along = self.positions[part.start : part.stop].int()
             element = element[..., None] * size + along
         element = element.flatten() * _GOLDEN
-        first, second = (self.samples[:, n, None] ^ self.place[n] for n in (0, 1))
+        first, second = (self.samples[:, n, None] ^ self.name_hash[n] for n in (0, 1))
         random_bits = _mix_words(_mix_words(element + first) ^ second)
         # The bits are signed numbers: a share p of them is below p × 2^32 − 2^31.
         mask = (random_bits >= int(self.p * 2**32) - 2**31).view(x.shape)
         return torch.where(mask, x / (1 - self.p), 0)
 
 
-def name_places(model: nn.Module) -> list[Dropout]:
+def assign_name_hashes(model: nn.Module) -> list[Dropout]:
     """Give each ``Dropout`` module of the model a hash of its name, so that their masks differ;
     return them.
     """
     modules = {name: m for name, m in model.named_modules() if isinstance(m, Dropout)}
     for name, module in modules.items():
         words = np.frombuffer(hashlib.sha256(name.encode()).digest()[:8], "<i4")
-        module.place = (int(words[0]), int(words[1]))
+        module.name_hash = (int(words[0]), int(words[1]))
     return list(modules.values())
 
 

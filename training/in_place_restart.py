@@ -18,10 +18,10 @@ from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Number of this start of the ranks: 0 for the first, ``most`` for the last."""
+    """Number of this start of the ranks: 0 for the first, ``max_restarts`` for the last."""
 
     number: int
-    most: int
+    max_restarts: int
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Self:
@@ -32,22 +32,22 @@ class Attempt:
         return cls(int(number), int(environment.get("TORCHELASTIC_MAX_RESTARTS", number)))
 
     @property
-    def another(self) -> bool:
+    def will_restart(self) -> bool:
         """True if the ranks are restarted after this attempt ends."""
-        return self.number < self.most
+        return self.number < self.max_restarts
 
-    def restarts_after(self, error: BaseException, has_stepped: bool = True) -> bool:
+    def is_restarted_after(self, error: BaseException, has_stepped: bool = True) -> bool:
         """Return whether the ranks are restarted because of this error.
 
         A lost rank may come back; our other errors would recur. Any other exception would, too, if
         it came before the first step.
         """
         if isinstance(error, TrainyardError):
-            return self.another and isinstance(error, LostRankError)
-        return self.another and has_stepped
+            return self.will_restart and isinstance(error, LostRankError)
+        return self.will_restart and has_stepped
 
 
-def refuse_what_failed(failure: Path) -> None:
+def refuse_failed_attempt(failure: Path) -> None:
     """End a restarted rank if the previous attempt failed for a reason that a restart cannot
     fix.
 

@@ -35,8 +35,8 @@ class Change(BaseModel):
     """Input → weight from then on; an input that is left out gives no samples."""
 
     @model_validator(mode="after")
-    def _large_enough(self) -> Self:
-        check(self.weights, f"weights after step {self.step}")
+    def _check_share(self) -> Self:
+        check_weights(self.weights, f"weights after step {self.step}")
         return self
 
 
@@ -66,12 +66,12 @@ class Mixture(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        check(self.weights, "weights")
+        check_weights(self.weights, "weights")
         check_steps(self.changes, "changes")
         return self
 
 
-def check(weights: Mapping[str, float], label: str) -> None:
+def check_weights(weights: Mapping[str, float], label: str) -> None:
     """Check that each weight is large enough to be represented.
 
     Raises:

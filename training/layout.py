@@ -153,7 +153,9 @@ class Layout(BaseModel):
         """Number of stages that the model is cut into; 1 without a pipeline."""
         if self.pipeline_parallel == 1:
             return 1
-        return self.pipeline_parallel * (self.pipeline_stages_per_rank or self.schedule_entry.usual)
+        return self.pipeline_parallel * (
+            self.pipeline_stages_per_rank or self.schedule_entry.default_stages
+        )
 
     def count_data_parallel_ranks(self, world: int) -> int:
         """Return how many of ``world`` ranks process different samples: world / ``split``.
@@ -188,7 +190,7 @@ class Layout(BaseModel):
         return data
 
     @model_validator(mode="after")
-    def _layout_is_possible(self) -> Self:
+    def _check_layout(self) -> Self:
         entry = self.entry
         if self.split > 1 and not entry.splits:
             others = " or ".join(name for name, strategy in STRATEGIES.items() if strategy.splits)
@@ -228,7 +230,7 @@ class Layout(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _pipeline_is_possible(self) -> Self:
+    def _check_pipeline(self) -> Self:
         name, entry = self.pipeline_schedule, self.schedule_entry
         stage_count = self.pipeline_stages_per_rank
         if self.pipeline_parallel == 1:
@@ -239,10 +241,11 @@ class Layout(BaseModel):
                     "1f1b and 0"
                 )
             return self
-        if stage_count and stage_count > (entry.most or stage_count):
-            others = " or ".join(n for n, other in SCHEDULES.items() if other.most is None)
+        if stage_count and stage_count > (entry.max_stages or stage_count):
+            others = " or ".join(n for n, other in SCHEDULES.items() if other.max_stages is None)
             raise ValueError(
                 f"pipeline_stages_per_rank {stage_count}: pipeline_schedule {name} has "
-                f"{entry.usual} per rank; leave it at 0, or set pipeline_schedule to {others}"
+                f"{entry.default_stages} per rank; leave it at 0, or set pipeline_schedule to "
+                f"{others}"
             )
         return self

@@ -141,7 +141,7 @@ class Loop:
     def _create_loader(self, train: Dataset) -> Loader:
         """Return a loader that continues after the steps done so far; also set ``self._order``."""
         config, strategy = self.config, self.strategy
-        self._order = samples = order(config, train, self._mixture)
+        self._order = samples = create_order(config, train, self._mixture)
         return Loader(
             train,
             samples,
@@ -209,7 +209,7 @@ class Loop:
         """
         numbers = self._numbers.read(self.ranks, own_numbers, measurements)
         numbers.check(self.config.global_batch)
-        self._progress.count(numbers.units_since)
+        self._progress.count_units(numbers.units_since)
         self._read = self.step
         return numbers
 
@@ -220,8 +220,8 @@ class Loop:
             began = time.perf_counter()
             self._check()
             with self._use_average():
-                looked_at = select_validation(config, validation, self._mixture)
-                loss, of_inputs = self._validate(validation, looked_at)
+                indices_by_input = select_validation(config, validation, self._mixture)
+                loss, of_inputs = self._validate(validation, indices_by_input)
             if not math.isfinite(loss):
                 raise TrainingError(
                     f"validation loss is {loss} after step {self.step}; nothing is saved: "
@@ -238,17 +238,17 @@ class Loop:
 
     @torch.no_grad()
     def _validate(
-        self, validation: Dataset, looked_at: Mapping[str, Sequence[int] | np.ndarray]
+        self, validation: Dataset, indices_by_input: Mapping[str, Sequence[int] | np.ndarray]
     ) -> tuple[float, dict[str, float]]:
         """Return the mean loss of these samples over all ranks, and the mean loss of each input.
 
         Args:
-            looked_at: indices of the samples, by input.
+            indices_by_input: indices of the samples, by input.
         """
         strategy = self.strategy
         modes = {module: module.training for module in strategy.model.modules()}
         strategy.model.eval()
-        totals = [self._measure_loss(validation, indices) for indices in looked_at.values()]
+        totals = [self._measure_loss(validation, indices) for indices in indices_by_input.values()]
         # Restored one by one: a frozen BatchNorm was in evaluation mode before, too.
         for module, training in modes.items():
             module.training = training
@@ -261,7 +261,7 @@ class Loop:
             )
         of_inputs = {
             f"validation_loss.{name}": loss / unit_count
-            for name, (loss, unit_count) in zip(looked_at, sums.tolist(), strict=True)
+            for name, (loss, unit_count) in zip(indices_by_input, sums.tolist(), strict=True)
             if name and unit_count
         }
         return loss_sum / units, of_inputs
@@ -345,7 +345,7 @@ class Loop:
             log.info("resumed from the checkpoint of step %d", step)
 
 
-def order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -> Order:
+def create_order(config: TrainConfig, train: Dataset, mixture: Mixture | None = None) -> Order:
     """Return the order that ``config.shuffle`` selects; several inputs are mixed by weight.
 
     Raises:
@@ -395,13 +395,15 @@ def select_validation(
     if mixture is None:
         return {"": range(min(len(validation), config.validation_samples))}
     sources = find_inputs(validation.manifests)
-    most = max(1, config.validation_samples // len(mixture.names))
-    looked_at = {
-        name: sources[name].list_first_indices(most) for name in mixture.names if name in sources
+    max_samples = max(1, config.validation_samples // len(mixture.names))
+    indices_by_input = {
+        name: sources[name].list_first_indices(max_samples)
+        for name in mixture.names
+        if name in sources
     }
-    if not looked_at:
+    if not indices_by_input:
         raise DataError(
             f"{validation.folder}: has samples of {', '.join(sources)}, and of no input of the "
             f"mixture: {', '.join(mixture.names)}; shard the data with data.inputs"
         )
-    return looked_at
+    return indices_by_input

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from training.config import BY_BATCH, TrainConfig
-from training.dropout import Dropout, name_places, sample_keys
+from training.dropout import Dropout, assign_name_hashes, sample_keys
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -77,7 +77,7 @@ class MicroBatches:
     ) -> None:
         self._seed, self._size, self._stage = seed, size, stage
         self._needs_check, self._last_seed = not draws, 0
-        self._dropouts = name_places(model)
+        self._dropouts = assign_name_hashes(model)
         self._buffers = Buffers(model)
         self._first, self._device = 0, torch.device("cpu")
 
@@ -97,7 +97,7 @@ class MicroBatches:
             keys = sample_keys(self._seed, position, self._size)
             if self._device.type == "cuda":
                 keys = keys.pin_memory()  # so that the host does not wait for the copy
-            self._give(keys.to(self._device, non_blocking=True))
+            self._set_sample_keys(keys.to(self._device, non_blocking=True))
         self._buffers.begin()
 
     def check(self) -> None:
@@ -134,7 +134,7 @@ class MicroBatches:
             self.check()
         self._needs_check = False
         if self._dropouts:
-            self._give(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
+            self._set_sample_keys(torch.zeros(0, 2, dtype=torch.int32, device=self._device))
         self._buffers.end(groups, finite)
 
     def _read_random_states(self) -> Tensor:
@@ -143,7 +143,7 @@ class MicroBatches:
         device = [torch.cuda.get_rng_state(self._device)] if on_gpu else []
         return torch.cat([torch.get_rng_state(), *device])
 
-    def _give(self, keys: Tensor) -> None:
+    def _set_sample_keys(self, keys: Tensor) -> None:
         """Set the keys from which the dropout modules draw their masks."""
         for module in self._dropouts:
             module.samples = keys
@@ -197,7 +197,7 @@ class Buffers:
     """A model's persistent buffers. The others are not saved, so no training may depend on them."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._places = [
+        self._locations = [
             (module, name)
             for module in model.modules()
             for name, buffer in module.named_buffers(recurse=False)
@@ -206,11 +206,11 @@ class Buffers:
 
     def list_tensors(self) -> list[Tensor]:
         """Return the current buffer tensors."""
-        return [module.get_buffer(name) for module, name in self._places]
+        return [module.get_buffer(name) for module, name in self._locations]
 
     def put(self, tensors: Sequence[Tensor]) -> None:
         """Replace the buffers' tensors. Tensors that autograd has kept stay unchanged."""
-        for (module, name), tensor in zip(self._places, tensors, strict=True):
+        for (module, name), tensor in zip(self._locations, tensors, strict=True):
             module._buffers[name] = tensor
 
     def step(self) -> None:
@@ -225,7 +225,7 @@ class Buffers:
         """Give the next micro-batch its own copies of the buffers as they were after the
         previous step.
         """
-        self._take()
+        self._accumulate_buffers()
         self.put([tensor.clone() for tensor in self._start])
         self._open = True
 
@@ -236,9 +236,9 @@ class Buffers:
         Collective: call it on every rank of ``groups``. If ``finite`` is false, the buffers stay as
         they were.
         """
-        if not self._places:
+        if not self._locations:
             return
-        self._take()
+        self._accumulate_buffers()
         self.put(self._originals)
         # All floating-point buffers are summed in one collective.
         means = [tensor for tensor in self._totals if tensor.is_floating_point()]
@@ -259,9 +259,9 @@ class Buffers:
             original.copy_(torch.where(finite, new, original))
 
     @torch.no_grad()
-    def _take(self) -> None:
+    def _accumulate_buffers(self) -> None:
         """Add the buffers of the micro-batch that just ended to the sums."""
-        if not self._places or not self._open:
+        if not self._locations or not self._open:
             return
         self._count, self._open = self._count + 1, False
         now = self.list_tensors()

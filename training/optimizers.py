@@ -20,7 +20,7 @@ progress of 0 … 1.
 
 
 def compute_learning_rate(config: TrainConfig, step: int) -> float:
-    """Return the learning rate of optimizer step ``step`` (from 0).
+    """Return the learning rate of optimizer step ``take_step`` (from 0).
 
     It rises linearly to the peak during the warm-up. Then it follows half a cosine (Loshchilov &
     Hutter 2017, SGDR, equation 5, without restarts), or is constant and then decays linearly (WSD),
@@ -50,7 +50,7 @@ def find_decayed(model: nn.Module) -> set[str]:
     return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
 
 
-def build(
+def build_optimizer(
     config: TrainConfig,
     model: nn.Module,
     decay: set[str] | None = None,
@@ -81,7 +81,7 @@ def build(
     return kind(param_groups, lr=config.learning_rate, betas=betas, **options)
 
 
-def step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
+def take_step(optimizer: torch.optim.Optimizer, finite: Tensor) -> None:
     """Take an optimizer step, which the device skips if ``finite`` is false.
 
     torch's GradScaler tells a fused optimizer to skip by ``found_inf``: if it is 1, weights,
@@ -106,7 +106,7 @@ class Lamb(torch.optim.Optimizer):
     It is written here because norms must be of the whole tensor even if it is sharded, which the
     libraries' implementations get wrong. As in the paper's experiments φ is the identity, and the
     ratio is 1 if a norm is 0. The count of steps is on the weights' device, as a fused AdamW's is,
-    because only the device knows whether a step is skipped (``step``).
+    because only the device knows whether a step is skipped (``take_step``).
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int, finite: Tensor) -> None:
-        """Update the average after step ``step`` (from 0): average ← d × average + (1 − d) ×
+        """Update the average after step ``take_step`` (from 0): average ← d × average + (1 − d) ×
         weights.
 
         Args:

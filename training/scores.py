@@ -21,7 +21,7 @@ from training.data.bit_mixing import ODD
 Block = Mapping[str, np.ndarray]
 
 Metrics = dict[str, dict[str, float]]
-"""Mapping of metric to its ``value`` and ``standard_error``."""
+"""Mapping of metric to its ``value`` and ``compute_standard_error``."""
 
 BUCKETS = 1 << 16
 
@@ -68,7 +68,7 @@ def compute_ratios(blocks: Iterable[Block]) -> Metrics:
     }
 
 
-def standard_error(pulls: np.ndarray) -> float:
+def compute_standard_error(pulls: np.ndarray) -> float:
     """Return the standard error of a metric from each group's contribution to its deviation; NaN
     for one group.
     """
@@ -76,10 +76,13 @@ def standard_error(pulls: np.ndarray) -> float:
     return math.sqrt(np.square(pulls).sum() * count / (count - 1)) if count > 1 else math.nan
 
 
-def _compute_ratio(above: np.ndarray, below: np.ndarray) -> dict[str, float]:
+def _compute_ratio(numerators: np.ndarray, denominators: np.ndarray) -> dict[str, float]:
     """Return Σ above / Σ below with its standard error; each array has one value per bucket."""
-    total = below.sum()
+    total = denominators.sum()
     if not total:
         return {"value": math.nan, "standard_error": math.nan}
-    value = float(above.sum() / total)
-    return {"value": value, "standard_error": standard_error((above - value * below) / total)}
+    value = float(numerators.sum() / total)
+    return {
+        "value": value,
+        "standard_error": compute_standard_error((numerators - value * denominators) / total),
+    }

@@ -94,7 +94,7 @@ def build(job_settings: JobSettings) -> TrainingSetup:
 
         folder = start.start_from.hugging_face is not None
         begin_with = (job_settings.workload, start.folder, start.start_from.uri)
-        base_model.fill(model, workload, *begin_with, asked_as_folder=folder)
+        base_model.fill_model(model, workload, *begin_with, asked_as_folder=folder)
     if job_settings.tuning.part is not None:
         from training.weights.finetuning import lora
 
@@ -129,7 +129,7 @@ def run(
         job_settings.config, built.workload, _find_newest_checkpoint(job_settings, built.parts)
     ) as strategy:
         config = strategy.config
-        parts = _with_precision(built.parts, config.precision)
+        parts = _replace_precision(built.parts, config.precision)
         job_settings, built = replace(job_settings, config=config), replace(built, parts=parts)
         _train(job_settings, built, strategy, steps, end)
 
@@ -143,7 +143,7 @@ def _find_newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[in
     steps = [
         (step, precision)
         for precision in AUTOMATIC
-        for step in marker.list_steps(folder / _with_precision(parts, precision).name)
+        for step in marker.list_steps(folder / _replace_precision(parts, precision).name)
     ]
     start = job_settings.start
     if not steps and start is not None and start.metadata is not None and start.lineage is not None:
@@ -151,7 +151,7 @@ def _find_newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[in
     return max(steps, default=(0, ""))
 
 
-def _with_precision(parts: Parts, precision: str) -> Parts:
+def _replace_precision(parts: Parts, precision: str) -> Parts:
     return parts.model_copy(update={"settings": parts.settings | {"precision": precision}})
 
 
@@ -173,7 +173,7 @@ def _train(
     ):
         check_alike(parts, built.data["validation"].fingerprint, strategy.ranks)
         if job_settings.start and strategy.ranks.rank == 0:
-            log_start(job_settings.start, differs, config, history)
+            log_start_and_copy_history(job_settings.start, differs, config, history)
         loop, checkpoints = _create_loop(job_settings, built, strategy, reports, steps)
         watch.step = lambda: loop.step
         if strategy.ranks.rank == 0 and (reason := watch.explain_restart()):
@@ -220,7 +220,7 @@ def _create_loop(
         strategy,
         checkpoints,
         report_metrics,
-        keep=reports.keep,
+        keep=reports.save_history,
         traces=job_settings.root / "output/data/profile",
         model=built.model,
         mixture=job_settings.mixture,
@@ -276,7 +276,9 @@ def _create_trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:
     return create_trackers(job_settings.config, job_settings.root, built.parts.name, parameters)
 
 
-def log_start(start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path) -> None:
+def log_start_and_copy_history(
+    start: Start, differs: Mapping[str, str], config: TrainConfig, history: Path
+) -> None:
     """Log what the training starts from, and copy its earlier metric lines; call it on one rank.
 
     Args:

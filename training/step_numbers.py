@@ -66,15 +66,18 @@ class Step:
         ):
             if math.isfinite(value) or (quantity == "gradient norm" and self.left_out):
                 continue
-            bad = [rank for rank, part in enumerate(rank_values) if not math.isfinite(part)]
-            rank_list = ", ".join(map(str, bad)) or "(the sum)"
+            nonfinite_ranks = [
+                rank for rank, part in enumerate(rank_values) if not math.isfinite(part)
+            ]
+            rank_list = ", ".join(map(str, nonfinite_ranks)) or "(the sum)"
             hint = ""
             if self.scale:
                 note = f" (the loss was scaled by {self.scale:g})"
                 hint = f"; or set precision to float32: the largest float16 number is 65504{note}"
             raise TrainingError(
                 f"{quantity} is {value} at step {self.number} on rank {rank_list}, in the samples "
-                f"at positions {self._format_positions(bad, global_batch)} of the order; nothing "
+                f"at positions {self._format_positions(nonfinite_ranks, global_batch)} of the "
+                "order; nothing "
                 "is "
                 f"saved: lower learning_rate, or look at those samples{hint}"
             )

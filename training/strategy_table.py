@@ -20,7 +20,7 @@ and pipeline parallelism fail.
 class StrategyEntry:
     """Properties of one strategy."""
 
-    place: str
+    class_path: str
     """``module.Class`` in ``training.strategies``; imported on demand, because some imports take
     seconds.
     """
@@ -61,19 +61,23 @@ class StrategyEntry:
 
 
 STRATEGIES = {
-    "single": StrategyEntry(place="single.Strategy", one_process=True, adapters=True, float8=True),
-    "ddp": StrategyEntry(place="ddp.Ddp", splits=True, adapters=True, float8=True),
-    "fsdp": StrategyEntry(place="mesh.Mesh", splits=True, shards=True, adapters=True, float8=True),
+    "single": StrategyEntry(
+        class_path="single.Strategy", one_process=True, adapters=True, float8=True
+    ),
+    "ddp": StrategyEntry(class_path="ddp.Ddp", splits=True, adapters=True, float8=True),
+    "fsdp": StrategyEntry(
+        class_path="mesh.Mesh", splits=True, shards=True, adapters=True, float8=True
+    ),
     "deepspeed": StrategyEntry(
-        place="deepspeed.DeepSpeed",
+        class_path="deepspeed.DeepSpeed",
         keeps_layers=False,
         float64=False,
         no_float16="whose own loss scaling skips steps that the loop does not know of",
         flat_from_stage=3,
     ),
-    "smddp": StrategyEntry(place="smddp.Smddp", least_torch="2.4.1"),
+    "smddp": StrategyEntry(class_path="smddp.Smddp", least_torch="2.4.1"),
     "smp": StrategyEntry(
-        place="smp.Smp",
+        class_path="smp.Smp",
         least_torch="2.4.1",
         shards=True,
         keeps_layers=False,
@@ -135,10 +139,10 @@ OPTIONS = {
 class ScheduleEntry:
     """How one of torch's pipeline schedules shares stages and micro-batches."""
 
-    usual: int = 1
+    default_stages: int = 1
     """Stages per rank if the recipe does not set them."""
 
-    most: int | None = None
+    max_stages: int | None = None
     """Largest number of stages per rank; None for any number."""
 
     rounds: bool = False
@@ -146,7 +150,7 @@ class ScheduleEntry:
     many in each round.
     """
 
-    def refuse(self, micro_batches: int, ranks: int, stages: int) -> str | None:
+    def explain_refusal(self, micro_batches: int, ranks: int, stages: int) -> str | None:
         """Return why this number of micro-batches cannot be shared, with the arithmetic; None if
         it can.
         """
@@ -163,17 +167,17 @@ class ScheduleEntry:
 
 
 SCHEDULES = {
-    "1f1b": ScheduleEntry(most=1),
-    "gpipe": ScheduleEntry(most=1),
-    "interleaved_1f1b": ScheduleEntry(usual=2, rounds=True),
-    "looped_bfs": ScheduleEntry(usual=2),
+    "1f1b": ScheduleEntry(max_stages=1),
+    "gpipe": ScheduleEntry(max_stages=1),
+    "interleaved_1f1b": ScheduleEntry(default_stages=2, rounds=True),
+    "looped_bfs": ScheduleEntry(default_stages=2),
 }
 """Mapping of the schedule's name in a recipe to its entry; the names are those of
 torch.distributed.pipelining.schedules, ignoring case and underscores.
 """
 
 
-def release(version: str) -> tuple[int, int, int]:
+def parse_release(version: str) -> tuple[int, int, int]:
     """Return the numbers of a version: ``2.10.0+cu128`` → (2, 10, 0)."""
     numbers = [int(number) for number in re.findall(r"\d+", version.partition("+")[0])[:3]]
     major, minor, patch = (*numbers, 0, 0, 0)[:3]
@@ -188,18 +192,19 @@ def iter_torch_requirements(config: Any) -> Iterator[tuple[str, str]]:
     )
 
 
-def refuse_torch(config: Any, version: str) -> str | None:
+def explain_unfit_torch(config: Any, version: str) -> str | None:
     """Return why this ``TrainConfig`` cannot run with this torch, or None if it can.
 
     ``validate`` checks AWS's images with it, and the job checks its own torch.
     """
-    field, least = max(
-        iter_torch_requirements(config), key=lambda requirement: release(requirement[1])
+    field, min_version = max(
+        iter_torch_requirements(config), key=lambda requirement: parse_release(requirement[1])
     )
-    if release(version) >= release(least):
+    if parse_release(version) >= parse_release(min_version):
         return None
     return (
-        f"{field} {getattr(config, field)} needs PyTorch {least} or newer, and the training image "
+        f"{field} {getattr(config, field)} needs PyTorch {min_version} or newer, and the training "
+        "image "
         f"has {version}: choose a newer image, or change {field}"
     )
 

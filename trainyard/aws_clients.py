@@ -46,7 +46,7 @@ def assume_role(role: str, name: str, region: str | None = None) -> boto3.Sessio
 
 
 @contextmanager
-def service_errors(doing: str) -> Iterator[None]:
+def service_errors(action: str) -> Iterator[None]:
     """Turn botocore's errors inside the block into a ServiceError that says what was tried.
 
     Raises:
@@ -58,25 +58,26 @@ def service_errors(doing: str) -> Iterator[None]:
     except ClientError as error:
         detail = error.response.get("Error", {})
         raise ServiceError(
-            f"{doing}: {error.operation_name} was refused: {detail.get('Code')}: "
+            f"{action}: {error.operation_name} was refused: {detail.get('Code')}: "
             f"{detail.get('Message')}"
         ) from None
     except EndpointConnectionError as error:
         endpoint_url = urlsplit(error.kwargs["endpoint_url"])
         raise ServiceError(
-            f"{doing}: nothing answers at {endpoint_url.scheme}://{endpoint_url.netloc}; start the "
+            f"{action}: nothing answers at {endpoint_url.scheme}://{endpoint_url.netloc}; start "
+            "the "
             "emulator (python -m trainyard emulator) and set what it prints, or unset "
             "AWS_ENDPOINT_URL to use AWS"
         ) from None
     except NoCredentialsError:
         raise ServiceError(
-            f"{doing}: no AWS credentials; log in (aws sso login), or put "
+            f"{action}: no AWS credentials; log in (aws sso login), or put "
             "`python -m trainyard run --` before the command, which runs it against the emulator"
         ) from None
     except NoRegionError:
-        raise ServiceError(f"{doing}: no region; set AWS_REGION or aws.region") from None
+        raise ServiceError(f"{action}: no region; set AWS_REGION or aws.region") from None
     except BotoCoreError as error:
-        raise ServiceError(f"{doing}: {error}") from None
+        raise ServiceError(f"{action}: {error}") from None
 
 
 def read_error_code(error: ClientError) -> str:

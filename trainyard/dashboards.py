@@ -43,7 +43,7 @@ def build_cloudwatch_template() -> dict[str, Any]:
 
 def _build_dashboard() -> dict[str, Any]:
     pipelines = [m for m in OF_SERVICE if m.sources[0].namespace == PIPELINES]
-    widgets = [_build_widget(m, place) for place, m in enumerate([*pipelines, *OF_TRAINING])]
+    widgets = [_build_widget(m, index) for index, m in enumerate([*pipelines, *OF_TRAINING])]
     return {
         "Type": "AWS::CloudWatch::Dashboard",
         "Properties": {
@@ -53,9 +53,9 @@ def _build_dashboard() -> dict[str, Any]:
     }
 
 
-def _build_widget(measure: Measure, place: int) -> dict[str, Any]:
-    """Return CloudWatch's widget for a measure; ``place`` is its number on the dashboard."""
-    down, right = divmod(place, ACROSS)
+def _build_widget(measure: Measure, index: int) -> dict[str, Any]:
+    """Return CloudWatch's widget for a measure; ``index`` is its number on the dashboard."""
+    down, right = divmod(index, ACROSS)
     return {
         "type": "metric",
         "x": right * WIDTH,
@@ -162,19 +162,19 @@ def build_grafana_dashboard() -> dict[str, Any]:
         "templating": {"list": [{"name": "source", "type": "datasource", "query": "prometheus"}]},
         "time": {"from": "now-6h", "to": "now"},
         "refresh": "30s",
-        "panels": [_build_panel(measure, place) for place, measure in enumerate(OF_SERVICE)],
+        "panels": [_build_panel(measure, index) for index, measure in enumerate(OF_SERVICE)],
     }
 
 
-def _build_panel(measure: Measure, place: int) -> dict[str, Any]:
-    """Return Grafana's panel for a measure; ``place`` is its number on the dashboard."""
+def _build_panel(measure: Measure, index: int) -> dict[str, Any]:
+    """Return Grafana's panel for a measure; ``index`` is its number on the dashboard."""
     source = {"type": "prometheus", "uid": "${source}"}
     unit = "s" if measure.name.endswith("_seconds") else "short"
-    down, right = divmod(place, GRAFANA_ACROSS)
+    down, right = divmod(index, GRAFANA_ACROSS)
     labels = [*measure.dimensions.values(), *measure.sources[0].labels]
     legend = " ".join(f"{{{{{label}}}}}" for label in labels or ["instance"])
     return {
-        "id": place + 1,
+        "id": index + 1,
         "type": "timeseries",
         "title": measure.says,
         "gridPos": {

@@ -120,7 +120,7 @@ def _reasons(advice: Advice) -> Iterator[str]:
     shown: dict[str | bool, Candidate] = {}
     for one in others:  # one on the same machines, one on others, one that is late
         shown.setdefault(
-            "late" if explain_missed_bound(one, question) else one.place == first.place, one
+            "late" if explain_missed_bound(one, question) else one.machines == first.machines, one
         )
     for one in shown.values():
         yield (

@@ -28,7 +28,7 @@ from training.data.sample_order import create_uniform_order
 from training.data.shard_writer import write_dataset
 from training.loop import Loop
 from training.strategies import start_strategy
-from training.watching.step_progress import peak
+from training.watching.step_progress import find_device_peak
 from training.workloads import Workload, load
 
 ROUNDS = 3
@@ -242,7 +242,7 @@ def told(
     if shape.compiled:  # a toy's step is shorter than what the host does in it
         late = 100 * max(0.0, 1 - ratio.median)
         yield Finding.held(f"{name}slower than by hand", late, *SLOWER, unit="%")
-    if (most := peak(device)) is not None:
+    if (most := find_device_peak(device)) is not None:
         used = tuple(100 * speed * flops(shape) / most for speed in mine.rounds)
         yield Finding(what=f"{name}MFU", rounds=used, unit="%")
     apart = losses["ours"] / losses["by hand"] - 1

@@ -45,7 +45,7 @@ from trainyard.emulator.request_scope import ACCOUNT
 from trainyard.emulator.server import Endpoint, serve
 from trainyard.permissions.policy_documents import read_policy
 from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
-from trainyard.permissions.role_template import derive
+from trainyard.permissions.role_template import derive_policy
 
 LAPTOP = "recipes/laptop.yaml"
 FEW = (
@@ -106,7 +106,7 @@ def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
     """Make the recipe's roles, run what can be run with them, and derive the rest."""
     own = [*OWN, *STAND_INS.get(path, ())]
     subject = from_recipe(Path(path), own)
-    trial = Trial(path, {role: derive(subject, role) for role in NAMES})
+    trial = Trial(path, {role: derive_policy(subject, role) for role in NAMES})
     decisions: list[Decision] = []
     endpoint.app.aws.authority.observe = decisions.append
     _make_roles(trial.policies)
@@ -194,7 +194,7 @@ def _of_role(section: Section, trial: Trial, role: str) -> tuple[int, int, int, 
     """Return (calls, those allowed, statements, those without which a call is denied)."""
     statements, calls = trial.policies[role]["Statement"], trial.calls[role]
     denied = _denied(statements, calls)
-    section.notes += [f"{trial.recipe}, {role}: {decision.says}" for decision in denied]
+    section.notes += [f"{trial.recipe}, {role}: {decision.message}" for decision in denied]
     needed = 0
     for statement in statements:
         rest = [one for one in statements if one is not statement]

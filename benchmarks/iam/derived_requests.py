@@ -12,10 +12,10 @@ from trainyard.emulator.iam.authority import Caller, request_of
 from trainyard.emulator.iam.s3_calls import (
     iter_job_calls,
     iter_logging_calls,
+    iter_step_calls,
     list_call,
     make_metric_call,
     make_object_call,
-    step_calls,
 )
 from trainyard.emulator.iam.service_calls import (
     Call,
@@ -72,7 +72,7 @@ def pipeline_requests(subject: Subject) -> Iterator[Call]:
         named = {name: step.document.get(name) for name in ("FunctionArn", "SqsQueueUrl")}
         asked, fields = _resolved(subject, step.arguments), _resolved(subject, named)
         name = f"pipelines-{EXECUTION}-{step.name}-0123456789"
-        yield from step_calls(step.type, name, asked, fields)
+        yield from iter_step_calls(step.type, name, asked, fields)
         if job := step_type(step.type).job:  # when the execution is stopped
             yield from iter_sagemaker_calls(f"Stop{job.api}", {f"{job.api}Name": name})
     for found, _ in iter_expressions(subject.document):

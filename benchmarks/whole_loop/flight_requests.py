@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from pipelines.corpora.nycflights13 import LABEL, data_folder, join_tables
+from pipelines.corpora.nycflights13 import LABEL, find_data_folder, join_tables
 
 MOVED = ("departures_in_hour", "temp")
 TRAINED, LATE = 4000, 15
@@ -24,7 +24,7 @@ class Flights:
     def __init__(self, features: Sequence[str]) -> None:
         """``features``: columns of a request."""
         names = ("flights.csv.zip", "weather.csv", "planes.csv")
-        flights, weather, planes = (pd.read_csv(data_folder() / name) for name in names)
+        flights, weather, planes = (pd.read_csv(find_data_folder() / name) for name in names)
         every = join_tables(flights, weather, planes)
         every = every[every[LABEL].notna()].sample(4 * TRAINED, random_state=0)
         self.trained, self._calm = every[:TRAINED], every[TRAINED : 2 * TRAINED]

@@ -7,18 +7,18 @@ from conditions.gate_documents import Evidence
 
 def _judge_calibration(evidence: Evidence, demands: Demands) -> list[Check]:
     """Check that the upper limit of the calibration error is at most the recipe's limit."""
-    most, confidence = demands["max_calibration_error"], demands["confidence"]
+    limit, confidence = demands["max_calibration_error"], demands["confidence"]
     value, high = evidence.sums.measure_calibration(confidence)
     return [
         CALIBRATION.make_row(
             "calibration_error",
-            most,
+            limit,
             value=value,
             high=high,
             confidence=confidence,
-            passed=high <= most,
+            passed=high <= limit,
             reason=f"the calibration error is {value:.4g}, with {confidence:g} confidence at most "
-            f"{high:.4g}; the recipe demands at most {most:g}",
+            f"{high:.4g}; the recipe demands at most {limit:g}",
         )
     ]
 

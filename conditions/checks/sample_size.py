@@ -5,24 +5,24 @@ from conditions.gate_check import Check, reaches, to_finite_number
 from conditions.gate_documents import Evidence
 
 
-def _check_minimum(check: GateCheck, unit: str, count: float, least: float) -> Check:
-    """Return the row that checks that ``count`` is at least ``least``, up to rounding."""
+def _check_minimum(check: GateCheck, unit: str, count: float, minimum: float) -> Check:
+    """Return the row that checks that ``count`` is at least ``minimum``, up to rounding."""
     return check.make_row(
         unit,
-        least,
+        minimum,
         value=to_finite_number(count),
-        passed=reaches(count, least),
+        passed=reaches(count, minimum),
         reason=f"the test split has {count:.6g} {unit.replace('_', ' ')}, the recipe demands at "
-        f"least {least:g}",
+        f"least {minimum:g}",
     )
 
 
 def _check_effective_groups(evidence: Evidence, demands: Demands) -> list[Check]:
     """Check the number of effective groups: the smallest one of all compared metrics."""
-    least = min(
+    group_count = min(
         comparison.improvement.effective_groups for comparison in evidence.comparisons.values()
     )
-    return [_check_minimum(GROUPS, "effective_groups", least, demands["min_groups"])]
+    return [_check_minimum(GROUPS, "effective_groups", group_count, demands["min_groups"])]
 
 
 EXAMPLES: GateCheck = GateCheck(

@@ -75,7 +75,7 @@ def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
     return RecipeModel({**model_shapes.compute_widths(read), **fields}, read, ())
 
 
-def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
+def store_traced_shapes(recipe: Recipe, path: Path, data: Path | None) -> Path:
     """Trace the recipe's model, and store its shapes for plan, validate, budget and watch.
 
     Return the file with the shapes.
@@ -87,7 +87,9 @@ def keep(recipe: Recipe, path: Path, data: Path | None) -> Path:
         build_model_fields(recipe)
         raise ForesightError("--trace: the language model is predicted by formula; omit --trace")
     shapes_key = _make_shapes_key(recipe)
-    return traced_shapes.keep(shapes_key, _trace_shapes(recipe, path, shapes_key.precision, data))
+    return traced_shapes.store_shapes(
+        shapes_key, _trace_shapes(recipe, path, shapes_key.precision, data)
+    )
 
 
 def _make_shapes_key(recipe: Recipe) -> traced_shapes.ShapesKey:
@@ -106,8 +108,8 @@ def _trace_shapes(recipe: Recipe, path: Path, precision: str, data: Path | None)
     command += ["--workload-config", json.dumps(recipe.workload.config), "--precision", precision]
     command += ["--data", str(data)] if data else []
     source = recipe.workload.source
-    places = [str((path.parent / source).resolve())] if source else []
-    search = os.pathsep.join([*places, *filter(None, [os.environ.get("PYTHONPATH")])])
+    import_paths = [str((path.parent / source).resolve())] if source else []
+    search = os.pathsep.join([*import_paths, *filter(None, [os.environ.get("PYTHONPATH")])])
     # In a separate process, because tracing needs torch.
     process = subprocess.run(  # noqa: S603 (our own module; no shell)
         command,
@@ -161,9 +163,9 @@ def build_loop_fields(setting: Setting, loop: TrainConfig) -> dict[str, Any]:
 
     Fields that only the recipe's current layout needs are set to their defaults.
     """
-    usual = {name: TrainConfig.model_fields[name].default for name in FSDP}
+    defaults = {name: TrainConfig.model_fields[name].default for name in FSDP}
     layout: dict[str, Any] = {
-        **{name: value for name, value in usual.items() if getattr(loop, name) != value},
+        **{name: value for name, value in defaults.items() if getattr(loop, name) != value},
         "strategy": "ddp" if setting.shard == "none" else "fsdp",
         "shard_degree": setting.shard_degree,
         "tensor_parallel": setting.tensor,
@@ -253,8 +255,8 @@ def _find_changes(config: Any, target_values: Mapping[str, Any]) -> dict[str, An
     return {name: value for name, value in target_values.items() if getattr(config, name) != value}
 
 
-def write(
-    place: Path,
+def write_advised_recipe(
+    output_path: Path,
     path: Path,
     overrides: Sequence[str],
     train_changes: Mapping[str, Any],
@@ -264,7 +266,7 @@ def write(
     """Write a recipe that extends another one by an advised layout.
 
     Args:
-        place: file to write.
+        output_path: file to write.
         path: recipe that it extends.
         overrides: ``FIELD=VALUE`` of other fields to change.
         train_changes: changed fields of section ``train``.
@@ -274,21 +276,21 @@ def write(
     Raises:
         RecipeError: the result is not a valid recipe; nothing is written.
     """
-    tree: dict[str, Any] = {FIELD: os.path.relpath(path.resolve(), place.resolve().parent)}
+    tree: dict[str, Any] = {FIELD: os.path.relpath(path.resolve(), output_path.resolve().parent)}
     for assignment in overrides:
         override(tree, assignment)
     for name, value in train_changes.items():
         section = tree.setdefault("train", {})
         section[name] = {**section.get(name, {}), **value} if name == "loop" else value
-    _check(path, overrides, train_changes, environment)
+    _validate_changed_recipe(path, overrides, train_changes, environment)
     comment = "".join(f"# {line}\n" for line in comments)
     text = yaml.safe_dump(
         place_in_environment(tree, environment), sort_keys=False, allow_unicode=True, width=100
     )
-    atomic_file.write(place, comment + text)
+    atomic_file.write(output_path, comment + text)
 
 
-def _check(
+def _validate_changed_recipe(
     path: Path,
     overrides: Sequence[str],
     train_changes: Mapping[str, Any],

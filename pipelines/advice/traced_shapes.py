@@ -47,7 +47,7 @@ class ShapesKey:
     """``bf16``, ``fp16`` or ``fp32``."""
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """Path of the file that contains the shapes."""
         digest = hashlib.sha256(json.dumps(self.as_json, sort_keys=True).encode()).hexdigest()
         return FOLDER / f"{self.workload}-{digest[:12]}.json"
@@ -58,7 +58,7 @@ class ShapesKey:
         return {"workload": self.workload, "config": self.config, "precision": self.precision}
 
 
-def keep(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
+def store_shapes(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
     """Write the traced shapes with their key; return the path of the file.
 
     Args:
@@ -68,50 +68,50 @@ def keep(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
     Raises:
         ForesightError: the file cannot be written.
     """
-    key = {**shapes_key.as_json, "code": code_sha256(shapes_key.workload)}
+    key = {**shapes_key.as_json, "code": hash_workload_code(shapes_key.workload)}
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(shapes_key.place, json.dumps({"of": key, **tree}, indent=1) + "\n")
+        atomic_file.write(shapes_key.path, json.dumps({"of": key, **tree}, indent=1) + "\n")
     except OSError as error:
-        raise ForesightError(f"{shapes_key.place}: cannot be written: {error}") from None
-    return shapes_key.place
+        raise ForesightError(f"{shapes_key.path}: cannot be written: {error}") from None
+    return shapes_key.path
 
 
-def find(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
+def find_shapes(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
     """Return the shapes of exactly this workload, and the assumptions made about them.
 
     Raises:
         ForesightError: there is no such file; the message says how to write one.
         StaleShapes: the file is for other code, or is damaged.
     """
-    place = shapes_key.place
-    if not place.exists():
+    path = shapes_key.path
+    if not path.exists():
         raise ForesightError(
             f"the shapes of workload {shapes_key.workload}'s model, with these settings, are not "
             f"known; trace it: {TRACE_COMMAND}"
         )
-    tree = _read(place)
+    tree = _read(path)
     key = tree.get("of")
-    code = code_sha256(shapes_key.workload)
+    code = hash_workload_code(shapes_key.workload)
     if not isinstance(key, dict) or {**key, "code": None} != {**shapes_key.as_json, "code": None}:
-        raise StaleShapes(f"{place}: its settings do not match its name; {_advise_retrace()}")
+        raise StaleShapes(f"{path}: its settings do not match its name; {_advise_retrace()}")
     if code is not None and code != key.get("code"):
         raise StaleShapes(
-            f"{place}: the code of workload {shapes_key.workload} has changed since its model was "
+            f"{path}: the code of workload {shapes_key.workload} has changed since its model was "
             f"traced; {_advise_retrace()}"
         )
     try:
         shapes = model_shapes.read(tree)
     except TrainingError as error:
-        raise StaleShapes(f"{place}: {error}; {_advise_retrace()}") from None
+        raise StaleShapes(f"{path}: {error}; {_advise_retrace()}") from None
     unseen = (
         f"the code of workload {shapes_key.workload}, which is not installed here, to be the code "
-        f"that was traced for {place}"
+        f"that was traced for {path}"
     )
     return shapes, () if code is not None else (unseen,)
 
 
-def code_sha256(workload: str) -> str | None:
+def hash_workload_code(workload: str) -> str | None:
     """Return a hash of all modules in the folder of the workload's package.
 
     It identifies the workload's code. Return None if the workload is not on Python's path.
@@ -133,12 +133,12 @@ def _advise_retrace() -> str:
     return f"trace it again: {TRACE_COMMAND}"
 
 
-def _read(place: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, Any]:
     """Return the content of a file of shapes. Raises StaleShapes if it cannot be read."""
     try:
-        tree = json.loads(place.read_text(encoding="utf-8"))
+        tree = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StaleShapes(f"{place}: cannot be read: {error}; {_advise_retrace()}") from None
+        raise StaleShapes(f"{path}: cannot be read: {error}; {_advise_retrace()}") from None
     if not isinstance(tree, dict):
-        raise StaleShapes(f"{place}: holds no shapes; {_advise_retrace()}")
+        raise StaleShapes(f"{path}: holds no shapes; {_advise_retrace()}")
     return tree

@@ -128,7 +128,7 @@ def derive_job_training(
     return _make_training(loop, workload, tuning, cluster)
 
 
-def with_largest(job: Job) -> dict[str, Any]:
+def build_largest_hyperparameters(job: Job) -> dict[str, Any]:
     """Return the hyperparameters of a job.
 
     For a tuning job, return those with the largest value of each range, because a larger width or
@@ -167,7 +167,7 @@ def derive_request_training(job: Job) -> LoopTraining:
     Raises:
         ForesightError: the training cannot be predicted; the message says why.
     """
-    hyperparameters = with_largest(job)
+    hyperparameters = build_largest_hyperparameters(job)
     if any(iter_unknowns(hyperparameters)) or not job.instance_type or not job.nodes:
         raise ForesightError("its machines or hyperparameters are known only in a run")
     texts = {name: str(value) for name, value in hyperparameters.items()}
@@ -273,7 +273,7 @@ def _find_shapes(
     shapes = trained_model.shapes
     assumptions: tuple[str, ...] = ()
     if shapes is None:
-        shapes, assumptions = traced_shapes.find(
+        shapes, assumptions = traced_shapes.find_shapes(
             traced_shapes.ShapesKey(trained_model.workload, trained_model.config, precision)
         )
     return compute_widths(shapes), shapes, assumptions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from pipelines.compile.package_lock import PACKAGES, merge_entries, read, select_closure
+from pipelines.compile.package_lock import PACKAGES, merge_entries, parse_lock, select_closure
 from pipelines.compile.user_code import REQUIREMENTS
 from pipelines.recipe.sections import Budget
 from steps.train.train_script import Project
@@ -165,7 +165,7 @@ def read_folder(root: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in shipped_files.iter_files(root, hidden=True)}
 
 
-def step_code(
+def collect_step_code(
     checkout: Path, step: str, source: Path | None, packages: Sequence[str] = ()
 ) -> dict[str, bytes]:
     """Return the folder that runs a step: its job and the packages that it imports, nothing else.
@@ -212,10 +212,10 @@ def _build_requirements(
 
     The requirements of the user's workload are added.
     """
-    lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+    lock = parse_lock((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     entries = select_closure(lock, package_names, f"step {step}")
     if source is not None and (user_file := source / "requirements.txt").is_file():
-        more = read(user_file.read_text(encoding="utf-8"), f"workload.source: {user_file}")
+        more = parse_lock(user_file.read_text(encoding="utf-8"), f"workload.source: {user_file}")
         entries = merge_entries(entries, more, f"workload.source: {user_file}")
     return {"requirements.txt": "".join(entry.line for entry in entries).encode()}
 

@@ -102,7 +102,7 @@ class CompileSession(PipelineSession):
         """Return the bucket's name; unlike the SDK's own, it does not create the bucket."""
         return self.bucket
 
-    def add(self, files: dict[str, bytes]) -> str:
+    def add_asset(self, files: dict[str, bytes]) -> str:
         """Remember a folder as an asset and return its S3 URI."""
         asset = Asset(self.bucket, f"{self.prefix}/code", files)
         self.assets[asset.key] = asset
@@ -111,11 +111,11 @@ class CompileSession(PipelineSession):
     def extend_folder(self, uri: str, files: dict[str, bytes]) -> str:
         """Remember the files of the asset at ``uri`` and ``files``; return their S3 URI."""
         [folder] = [asset for asset in self.assets.values() if asset.uri == uri]
-        return self.add({**folder.files, **files})
+        return self.add_asset({**folder.files, **files})
 
     def upload_data(self, path: str, *_: object, **__: object) -> str:
         """Remember the folder at ``path``, for the SDK's drivers; return its S3 URI."""
-        return self.add(read_folder(Path(path)))
+        return self.add_asset(read_folder(Path(path)))
 
 
 # Settings of a recipe for the whole pipeline: its parameters, the steps' cache and retries.
@@ -127,7 +127,7 @@ first member.
 """
 
 
-def cache_config(recipe: Recipe) -> CacheConfig | None:
+def build_cache_config(recipe: Recipe) -> CacheConfig | None:
     """Return the steps' cache settings, or None if the cache is off or ``train.fsx`` is set.
 
     With ``train.fsx``, the folder of the shards is named after the execution's id, so a later
@@ -138,7 +138,7 @@ def cache_config(recipe: Recipe) -> CacheConfig | None:
     return CacheConfig(enable_caching=True, expire_after=recipe.cache.expire_after)
 
 
-def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
+def build_retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
     """Return the recipe's retry policies: at most one for faults of the service and one for faults
     of the job, each with all its causes.
     """
@@ -152,9 +152,9 @@ def retry_policies(recipe: Recipe) -> tuple[RetryPolicy, ...]:
     }
     causes = [WORDS[word] for word in retry.causes]
     policies: list[RetryPolicy] = []
-    if step := [STEP_CAUSES[cause.name] for cause in causes if not cause.of_job]:
+    if step := [STEP_CAUSES[cause.name] for cause in causes if not cause.is_job_failure]:
         policies.append(StepRetryPolicy(exception_types=step, **timing))
-    if job := [JOB_CAUSES[cause.name] for cause in causes if cause.of_job]:
+    if job := [JOB_CAUSES[cause.name] for cause in causes if cause.is_job_failure]:
         policies.append(SageMakerJobStepRetryPolicy(exception_types=job, **timing))
     return tuple(policies)
 

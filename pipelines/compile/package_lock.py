@@ -46,7 +46,7 @@ class Entry:
 
 
 @lru_cache(maxsize=4)
-def read(text: str, source: str) -> tuple[Entry, ...]:
+def parse_lock(text: str, source: str) -> tuple[Entry, ...]:
     """Return the entries of a requirements file in which each line is ``name==version`` with
     hashes.
 
@@ -166,21 +166,21 @@ class Comparison:
     """Packages that cannot be installed in the image, or do not work in it."""
 
 
-def compare(entries: Sequence[Entry], image: Image) -> Comparison:
+def compare_with_image(entries: Sequence[Entry], image: Image) -> Comparison:
     """Return what installing the lock's ``entries`` changes in the image."""
     used = select_for_python(
         entries, image.python if image.python.count(".") > 1 else f"{image.python}.0"
     )
     comparison = Comparison([], [], [], [], list(_find_conflicts(used, image)), [])
     for entry in used:
-        _sort(comparison, entry, image)
+        _classify_entry(comparison, entry, image)
         comparison.broken.extend(
             _find_unmet_requirements(entry, image, {other.name for other in used})
         )
     return comparison
 
 
-def _sort(comparison: Comparison, entry: Entry, image: Image) -> None:
+def _classify_entry(comparison: Comparison, entry: Entry, image: Image) -> None:
     """Append the entry's text to the comparison's list for its effect on the image."""
     image_version = image.packages.get(entry.name)
     if image_version is None:

@@ -88,7 +88,7 @@ def blank_record_name(definition: str) -> str:
     return _RECORD_NAME.sub(rf"\g<1>{BLANK}/", definition)
 
 
-def with_provenance(
+def add_provenance(
     definition: str,
     recipe: Recipe,
     account: Account,
@@ -196,8 +196,8 @@ def _read_json(s3: Any, uri: str) -> dict[str, Any]:
 def _iter_image_uris(step: Mapping[str, Any]) -> Iterator[str]:
     """Yield the URIs of the container images in a step's request."""
     arguments = step["Arguments"]
-    places = (("AppSpecification", "ImageUri"), ("AlgorithmSpecification", "TrainingImage"))
-    yield from (arguments[a][b] for a, b in places if a in arguments)
+    key_pairs = (("AppSpecification", "ImageUri"), ("AlgorithmSpecification", "TrainingImage"))
+    yield from (arguments[a][b] for a, b in key_pairs if a in arguments)
     for container in arguments.get("InferenceSpecification", {}).get("Containers", ()):
         yield container["Image"]
 

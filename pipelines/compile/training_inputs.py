@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipelines.compile.compilation import step_code
+from pipelines.compile.compilation import collect_step_code
 from pipelines.recipe.config import Recipe
 from pipelines.registry.champion import locate_model
 from steps.register.config import ENDPOINT
@@ -52,7 +52,7 @@ def resolve_start(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"train": train})
 
 
-def start_of(recipe: Recipe) -> dict[str, Any] | None:
+def find_start(recipe: Recipe) -> dict[str, Any] | None:
     """Return the recipe's setting for the model that the training starts from; None if its weights
     are newly initialised.
     """
@@ -77,13 +77,13 @@ def build_loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Par
 
     The training job adds the data and torch's version, and names its checkpoints by all of these.
     """
-    code = step_code(checkout, "train", source)
+    code = collect_step_code(checkout, "train", source)
     assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has checked it)
     training_parts = build_parts(
         recipe.train.loop, recipe.workload.name, recipe.workload.config, code
     )
     shares = shares_of(recipe.data.mixture if recipe.data else None)
-    more = {"start": start_of(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
+    more = {"start": find_start(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
     return training_parts.model_copy(update=more)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from pathspec import GitIgnoreSpec
 
-from pipelines.compile.package_lock import PACKAGES, merge_entries, read, select_closure
+from pipelines.compile.package_lock import PACKAGES, merge_entries, parse_lock, select_closure
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
 from steps.train.config import TrainStepConfig, list_requirements
@@ -41,7 +41,7 @@ ScriptSection = TrainStepConfig | EvaluateConfig
 """Section of a recipe that may name a script."""
 
 
-def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
+def read_code_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]:
     """Return the content of the files of ``folder`` that are sent to the job, by name.
 
     ``setting``: the recipe's field that sets the limit, for the message.
@@ -53,8 +53,8 @@ def read_folder(folder: Path, limit_mb: float, setting: str) -> dict[str, bytes]
         raise DefinitionError(f"{folder}: is not a folder")
     paths = dict(_list_files(folder))
     sizes = {name: path.stat().st_size for name, path in paths.items()}
-    total, most = sum(sizes.values()), max(sizes.values(), default=0)
-    if total > limit_mb * MB or most > limit_mb * FILE_SHARE * MB:
+    total, max_size = sum(sizes.values()), max(sizes.values(), default=0)
+    if total > limit_mb * MB or max_size > limit_mb * FILE_SHARE * MB:
         largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_FILES]
         listing = ", ".join(f"{name} ({sizes[name] / MB:.1f} MB)" for name in largest)
         raise DefinitionError(
@@ -108,7 +108,7 @@ def _is_excluded(name: str) -> bool:
     return any(fnmatch(name, pattern) for pattern in (*LITTER, *SECRET))
 
 
-def name_in(folder: Path, files: Mapping[str, bytes], path: Path, field: str) -> str:
+def find_name_in_folder(folder: Path, files: Mapping[str, bytes], path: Path, field: str) -> str:
     """Return the name that the file ``path`` has in the folder that is sent.
 
     Raises:
@@ -168,13 +168,13 @@ def read_training_project(recipe: Recipe, home: Path) -> Project | None:
         DefinitionError: a file that the recipe names is missing, or excluded.
     """
     train = recipe.train
-    project = project_of(train, "train", home)
+    project = read_section_project(train, "train", home)
     if project is None:
         return None
     folder, files = _find_source_folder(train, home), project.files
 
     def find_name(path: str | None, setting: str) -> str | None:
-        return None if path is None else name_in(folder, files, home / path, setting)
+        return None if path is None else find_name_in_folder(folder, files, home / path, setting)
 
     return replace(
         project,
@@ -191,27 +191,27 @@ def read_evaluation_project(recipe: Recipe, home: Path) -> Project | None:
     Raises:
         DefinitionError: a file that the recipe names is missing, or excluded.
     """
-    project, section = project_of(recipe.evaluate, "evaluate", home), recipe.evaluate
+    project, section = read_section_project(recipe.evaluate, "evaluate", home), recipe.evaluate
     if project is None or section.request is None:
         return project
     folder = _find_source_folder(section, home)
-    request = name_in(folder, project.files, home / section.request, "evaluate.request")
+    request = find_name_in_folder(folder, project.files, home / section.request, "evaluate.request")
     return replace(project, request=request)
 
 
-def project_of(section: ScriptSection, name: str, home: Path) -> Project | None:
+def read_section_project(section: ScriptSection, name: str, home: Path) -> Project | None:
     """Return the folder of the script in the section called ``name``; None without a script."""
     if section.script is None:
         return None
     folder = _find_source_folder(section, home)
-    files = read_folder(folder, section.source_mb, f"{name}.source_mb")
+    files = read_code_folder(folder, section.source_mb, f"{name}.source_mb")
     requirements = REQUIREMENTS if REQUIREMENTS in files else None
     if section.requirements is not None:
         requirements_path = home / section.requirements
         requirements = _find_requirements_name(
             folder, files, requirements_path, f"{name}.requirements"
         )
-    script = name_in(folder, files, home / str(section.script), f"{name}.script")
+    script = find_name_in_folder(folder, files, home / str(section.script), f"{name}.script")
     return Project(files=files, script=script, requirements=requirements)
 
 
@@ -226,7 +226,7 @@ def _find_requirements_name(folder: Path, files: dict[str, bytes], path: Path, f
     A file from outside the folder is added to ``files`` as ``ADDED_REQUIREMENTS``.
     """
     if path.resolve().is_relative_to(folder.resolve()):
-        return name_in(folder, files, path, field)
+        return find_name_in_folder(folder, files, path, field)
     if not path.is_file():
         raise DefinitionError(f"{field}: {path} is not a file; paths are relative to the recipe")
     files[ADDED_REQUIREMENTS] = path.read_bytes()
@@ -308,10 +308,10 @@ def _with_packages(
     user_file = project.requirements
     text = project.files[user_file].decode() if user_file else ""
     if "--hash" in text:
-        lock = read((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+        lock = parse_lock((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
         our_entries = select_closure(lock, package_names, f"{section}.script")
         entries = merge_entries(
-            our_entries, read(text, str(user_file)), f"{section}.requirements: {user_file}"
+            our_entries, parse_lock(text, str(user_file)), f"{section}.requirements: {user_file}"
         )
         text = "".join(entry.line for entry in entries)
     else:

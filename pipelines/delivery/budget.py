@@ -27,7 +27,13 @@ from trainyard.plan import deployed_pipeline
 from trainyard.plan.cache_prediction import History, Outcome, predict
 from trainyard.plan.definition_diff import CODE, compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline
-from trainyard.plan.pipeline_plan import Drift, Plan, apply_parameters, complete, find_overwritten
+from trainyard.plan.pipeline_plan import (
+    Drift,
+    Plan,
+    apply_parameters,
+    create_plan,
+    find_overwritten,
+)
 from trainyard.plan.prices import Prices, load
 from trainyard.plan.run_cost import (
     Cost,
@@ -192,7 +198,7 @@ def plan_pipeline(definition: CompiledPipeline) -> Plan:
         prices = load(definition.region)
         notes = _CodeNotes(s3, definition)
         forecast = partial(foresee, region=definition.region)
-        plan = complete(target_state, deployment, history, prices, parameters, notes, forecast)
+        plan = create_plan(target_state, deployment, history, prices, parameters, notes, forecast)
         document = apply_parameters(target_state.document, parameters)
         overwrites = tuple(find_overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _find_drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
@@ -237,7 +243,7 @@ def _find_drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipel
         return Drift(kind="interrupted", by=holder.owner, since=holder.since)
     if records.last is None:
         return Drift(kind="unknown")
-    diff = compare(upsert_lock.read(s3, location, records.last), deployment.state)
+    diff = compare(upsert_lock.read_record(s3, location, records.last), deployment.state)
     return Drift(kind="edited", diff=diff, by=deployment.by, since=deployment.changed_at)
 
 

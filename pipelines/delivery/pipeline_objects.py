@@ -155,13 +155,13 @@ def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Com
     """Return what differs in ``now``: name, region, S3 prefix, settings, steps, and the recipe's
     fields that are not in a definition, such as those of the endpoint.
     """
-    places = [
+    locations = [
         (definition.name, definition.region, _build_root_uri(definition))
         for definition in (before, now)
     ]
     changes = tuple(
         Change(sign="~", path=path, old=old, new=new)
-        for path, old, new in zip(("PipelineName", "Region", "Root"), *places, strict=True)
+        for path, old, new in zip(("PipelineName", "Region", "Root"), *locations, strict=True)
         if old != new
     )
     fields = before.recipe_fields, now.recipe_fields

@@ -44,7 +44,7 @@ class SavedPlan:
 
     created_at: datetime
 
-    def refuse_if_not_of(self, definition: CompiledPipeline) -> None:
+    def refuse_other_recipe(self, definition: CompiledPipeline) -> None:
         """Refuse the plan if this checkout compiles to something else.
 
         Raises:
@@ -70,7 +70,7 @@ class SavedPlan:
                 f"then: {difference}. Check out the planned commit, or create the plan again"
             )
 
-    def refuse_if_moved(self, deployment: DeployedPipeline | None) -> None:
+    def refuse_changed_pipeline(self, deployment: DeployedPipeline | None) -> None:
         """Refuse the plan if the deployed pipeline has changed since the plan was created.
 
         Raises:
@@ -206,7 +206,7 @@ def refuse_invalid(definition: CompiledPipeline) -> None:
         show(findings, "nothing that the service refuses")
 
 
-def make_buckets(s3: Any, definition: CompiledPipeline) -> None:
+def create_buckets(s3: Any, definition: CompiledPipeline) -> None:
     """Create the buckets for the pipeline's code if they do not exist."""
     for bucket in sorted({asset.bucket for asset in definition.assets}):
         if ensure_bucket(s3, bucket, definition.region):
@@ -215,7 +215,7 @@ def make_buckets(s3: Any, definition: CompiledPipeline) -> None:
 
 def upload_code(s3: Any, definition: CompiledPipeline) -> int:
     """Upload the code folders that are missing or different; return the number of bytes."""
-    make_buckets(s3, definition)
+    create_buckets(s3, definition)
     return sum(
         sync(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)
         for asset in definition.assets

@@ -73,10 +73,10 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
     # A run that never ends is charged until it is given up.
     hours = run.charged_hours
     ends = [value * 3600 for value in (hours.p10, hours.p50, hours.p90)]
-    most = max([*filter(math.isfinite, ends), GIVEN_UP * training.steps * time.step_seconds.p90])
-    seconds = Spread(*(value if math.isfinite(value) else most for value in ends))
+    longest = max([*filter(math.isfinite, ends), GIVEN_UP * training.steps * time.step_seconds.p90])
+    seconds = Spread(*(value if math.isfinite(value) else longest for value in ends))
     need = describe_memory_need(training, memory_need)
-    warnings = [*_warn(job, run, seconds)]
+    warnings = [*_find_duration_warnings(job, run, seconds)]
     if memory_need.fits != "yes":
         prospect = "will run" if memory_need.fits == "no" else "may run"
         warnings.append(f"{prospect} out of memory: {need}; {FIT}")
@@ -93,7 +93,7 @@ def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotF
     )
 
 
-def _warn(job: Job, run: Run, seconds: Spread) -> Iterator[str]:
+def _find_duration_warnings(job: Job, run: Run, seconds: Spread) -> Iterator[str]:
     """Yield a warning if the job may never end, or may be stopped by its time limit."""
     if math.isinf(run.hours.p90):
         yield (

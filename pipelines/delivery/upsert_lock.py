@@ -38,7 +38,7 @@ LOCK = "lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RecordsLocation:
     """S3 location of a pipeline's records and its lock."""
 
     bucket: str
@@ -75,16 +75,16 @@ class Records:
         return max(self.times, key=self.times.__getitem__, default=None)
 
 
-def locate_records(definition: CompiledPipeline) -> Place:
+def locate_records(definition: CompiledPipeline) -> RecordsLocation:
     """Return the location of the pipeline's records: ``<root>/definitions/…``, next to its code in
     ``<root>/code/…``.
     """
     asset = definition.assets[0]
     root = asset.prefix.removesuffix("/code")
-    return Place(asset.bucket, f"{root}/definitions", definition.kms_key)
+    return RecordsLocation(asset.bucket, f"{root}/definitions", definition.kms_key)
 
 
-def list_records(s3: Any, location: Place) -> Records:
+def list_records(s3: Any, location: RecordsLocation) -> Records:
     """List the records at ``location``; return none if the bucket does not exist yet.
 
     Raises:
@@ -110,7 +110,7 @@ def list_records(s3: Any, location: Place) -> Records:
     return Records(times, LOCK in names)
 
 
-def write(s3: Any, location: Place, state: State) -> None:
+def write_record(s3: Any, location: RecordsLocation, state: State) -> None:
     """Record ``state``; an existing record is written again, so that it becomes the latest.
 
     Raises:
@@ -124,7 +124,7 @@ def write(s3: Any, location: Place, state: State) -> None:
     )
 
 
-def read(s3: Any, location: Place, fingerprint: str) -> State:
+def read_record(s3: Any, location: RecordsLocation, fingerprint: str) -> State:
     """Return the state that was recorded under ``fingerprint``.
 
     Raises:
@@ -166,7 +166,7 @@ class Holder:
 class Lock:
     """The lock of a pipeline, which this process can take; ``hold_lock`` takes and releases it."""
 
-    def __init__(self, s3: Any, location: Place, pipeline: str, seconds: float) -> None:
+    def __init__(self, s3: Any, location: RecordsLocation, pipeline: str, seconds: float) -> None:
         self._s3 = s3
         self._location = location
         self._pipeline = pipeline
@@ -295,7 +295,7 @@ class Lock:
 
 
 @contextmanager
-def hold_lock(s3: Any, location: Place, pipeline: str, seconds: float) -> Iterator[Lock]:
+def hold_lock(s3: Any, location: RecordsLocation, pipeline: str, seconds: float) -> Iterator[Lock]:
     """Hold the pipeline's lock inside the block; it lasts ``seconds``, or until it is renewed.
 
     Raises:

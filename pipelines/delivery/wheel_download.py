@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from pipelines.compile.compilation import Requirements, Wheelhouse
-from pipelines.compile.package_lock import read, select_for_python
+from pipelines.compile.package_lock import parse_lock, select_for_python
 from pipelines.delivery.pipeline_objects import sync
 from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import DefinitionError
@@ -60,7 +60,7 @@ def refuse_missing(s3: Any, houses: Sequence[Wheelhouse]) -> None:
             )
 
 
-def upload(s3: Any, house: Wheelhouse, kms_key: str | None) -> tuple[int, int]:
+def upload_wheels(s3: Any, house: Wheelhouse, kms_key: str | None) -> tuple[int, int]:
     """Download and upload the wheels; return their number and their size in bytes.
 
     Raises:
@@ -104,7 +104,7 @@ def _read_locked(requirements: Requirements, python: str) -> list[str] | None:
     text = requirements.files[requirements.name].decode()
     if "--hash" not in text:
         return None
-    entries = select_for_python(read(text, requirements.name), f"{python}.0")
+    entries = select_for_python(parse_lock(text, requirements.name), f"{python}.0")
     return [
         _format_requirement(e.name, e.version, e.hashes) for e in entries if e.name != IMAGE_OWN
     ]
@@ -131,13 +131,13 @@ def _resolve_lines(name: str, python: str, folder: Path) -> list[str]:
     roots = [package for package, item in packages.items() if item["requested"]]
     needed_names = set(_exclude_torch(roots, packages))
     return [
-        _format_requirement(package, item["metadata"]["version"], [_hash(item, name)])
+        _format_requirement(package, item["metadata"]["version"], [_find_reported_hash(item, name)])
         for package, item in packages.items()
         if package in needed_names
     ]
 
 
-def _hash(item: Mapping[str, Any], name: str) -> str:
+def _find_reported_hash(item: Mapping[str, Any], name: str) -> str:
     """Return the hash that pip reports for a file that it chose, or raise DefinitionError."""
     hashes = item["download_info"].get("archive_info", {}).get("hashes", {})
     if "sha256" not in hashes:

@@ -82,8 +82,8 @@ class Source:
         if len(self.requests) < MOST:
             self.requests.append(request)
         # The n-th record replaces a kept one with probability MOST / n.
-        elif (place := self._draw.randrange(self.number)) < MOST:
-            self.requests[place] = request
+        elif (index := self._draw.randrange(self.number)) < MOST:
+            self.requests[index] = request
 
 
 def read_captures(
@@ -112,7 +112,7 @@ def read_captures(
         folders = [entry["Prefix"] for page in pages for entry in page.get("CommonPrefixes", ())]
     for folder in folders:
         for _, line in iter_daily_lines(s3, f"s3://{bucket}/{folder}", start, end):
-            add_captured(source, line, folder[len(prefix) : -1], (start, end), truths)
+            add_captured_request(source, line, folder[len(prefix) : -1], (start, end), truths)
     source.requests.sort(key=attrgetter("captured_at"))
     return source
 
@@ -136,7 +136,7 @@ def iter_daily_lines(
                     yield f"s3://{bucket}/{key}, line {number}", line
 
 
-def add_captured(
+def add_captured_request(
     source: Source,
     line: bytes,
     variant: str,
@@ -155,8 +155,8 @@ def add_captured(
         captured_at = datetime.strptime(metadata["inferenceTime"], TIME)
         if not start <= captured_at.replace(tzinfo=start.tzinfo) < end:
             return
-        sides = event["captureData"]
-        request_body = parse_captured_body(sides["endpointInput"])
+        capture_data = event["captureData"]
+        request_body = parse_captured_body(capture_data["endpointInput"])
         if not isinstance(request_body, dict):
             raise ValueError("the request is not a JSON object")
         truth = truths.get(name)
@@ -164,17 +164,17 @@ def add_captured(
         source.unread, source.unread_reason = source.unread + 1, repr(error)
         return
     try:
-        answer = parse_captured_body(sides["endpointOutput"])
+        answer = parse_captured_body(capture_data["endpointOutput"])
     except UNREADABLE:  # not captured, or not JSON: then only the features are compared
         answer = None
-    request = RecordedRequest(_record(request_body), answer, variant, truth, captured_at)
+    request = RecordedRequest(_find_record(request_body), answer, variant, truth, captured_at)
     source.add(request)
     # A truth of None is not a number: the request counts as not compared.
     if source.truth_source is not None and name in truths:
         source.truth_source.add(request)
 
 
-def _record(request_body: dict[str, Any]) -> dict[str, Any]:
+def _find_record(request_body: dict[str, Any]) -> dict[str, Any]:
     """Return the record in a request's body: its member ``record``, or the body itself."""
     record = request_body.get("record")
     return record if isinstance(record, dict) else request_body
@@ -199,7 +199,7 @@ def read_record_files(s3: Any, uri: str) -> Source:
                 for row in _parse_rows(PurePosixPath(key), body):
                     has_answer = isinstance(row.get("input"), dict) and "answer" in row
                     source.add(
-                        RecordedRequest(_record(row["input"]), row["answer"])
+                        RecordedRequest(_find_record(row["input"]), row["answer"])
                         if has_answer
                         else RecordedRequest(row)
                     )
@@ -315,14 +315,14 @@ def read_truths(s3: Any, uri: str, start: datetime, end: datetime) -> dict[str, 
         ServiceError: S3 refused.
     """
     truth_values: dict[str, float | None] = {}
-    for place, line in iter_daily_lines(s3, uri, start, end):
+    for location, line in iter_daily_lines(s3, uri, start, end):
         try:
             event = json.loads(line)
             truth_data = event["groundTruthData"]["data"]
             truth_values[event["eventMetadata"]["eventId"]] = _parse_number(truth_data)
         except UNREADABLE as error:
             raise DataError(
-                f"{place}: {error!r}; a line of ground truths is {{'groundTruthData': {{'data': "
+                f"{location}: {error!r}; a line of ground truths is {{'groundTruthData': {{'data': "
                 "'1', 'encoding': 'CSV'}, 'eventMetadata': {'eventId': '…'}, 'eventVersion': '0'}"
             ) from None
     return truth_values
@@ -365,7 +365,7 @@ def judge_quality(
     if len(values) < 2:
         return None, notes
     losses = OF_TRUTHS[record.metric](*values.T)
-    return change(losses, names if None not in names else None, record), notes
+    return compute_quality_change(losses, names if None not in names else None, record), notes
 
 
 def _is_usable(metric: str, prediction: Any, truth: float | None) -> bool:
@@ -393,7 +393,9 @@ def _explain_uncompared(record: RecordedQuality, rows: int, compared_count: int)
         yield f"{record.metric}: not compared, too few truths of {record.variant}: {compared_count}"
 
 
-def change(losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQuality) -> Change:
+def compute_quality_change(
+    losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQuality
+) -> Change:
     """Return the metric's change, with Welch's one-sided p-value (Biometrika 34, 1947).
 
     The evaluation's standard error is taken as exactly known; that of the responses is the standard
@@ -406,8 +408,10 @@ def change(losses: np.ndarray, groups: Sequence[Any] | None, record: RecordedQua
     value = float(losses.mean())
     pulls = (losses - value) / len(losses)
     if groups is not None:
-        _, places = np.unique(np.array([str(group) for group in groups]), return_inverse=True)
-        pulls = np.bincount(places, pulls)
+        _, group_indices = np.unique(
+            np.array([str(group) for group in groups]), return_inverse=True
+        )
+        pulls = np.bincount(group_indices, pulls)
     count = len(pulls)
     shortfall = (value - record.value) * (1 if record.lower_is_better else -1) - record.margin
     own_variance = float(np.square(pulls).sum()) * count / (count - 1) if count > 1 else np.inf

@@ -59,7 +59,7 @@ class Change:
     has_drifted: bool = False
 
 
-def compare(
+def find_drift(
     before: Mapping[str, Cells],
     now: Mapping[str, Cells],
     quantities: Collection[str],
@@ -118,9 +118,11 @@ def _find_column_changes(
         yield Change(name, VALUES, min(1.0, len(tests) * best.chance), best.psi, best.movement)
     absent = [size - len(side) for side, size in zip(sides, sizes, strict=True)]
     if any(absent):
-        chance = float(fisher_exact(_with_rest(absent, sizes)).pvalue)
+        chance = float(fisher_exact(_build_contingency_table(absent, sizes)).pvalue)
         movement = _describe_movement("missing", absent, sizes)
-        yield Change(name, MISSING, chance, psi(*_with_rest(absent, sizes).T), movement)
+        yield Change(
+            name, MISSING, chance, compute_psi(*_build_contingency_table(absent, sizes).T), movement
+        )
 
 
 class _Test(NamedTuple):
@@ -132,7 +134,7 @@ class _Test(NamedTuple):
     """What moved, in words."""
 
 
-def _with_rest(counts: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
+def _build_contingency_table(counts: Sequence[int], sizes: Sequence[int]) -> np.ndarray:
     """Return a contingency table (2, 2): a column per sample, with its count and the rest."""
     return np.array([counts, np.subtract(sizes, counts)])
 
@@ -150,8 +152,8 @@ def _select_finite(cells: Cells) -> list[float]:
     many records have would seem to move.
     """
     values = parse_numbers(cells)
-    most = np.finfo(np.float32).max
-    return values[np.isfinite(values)].clip(-most, most).astype(np.float32).tolist()
+    maximum = np.finfo(np.float32).max
+    return values[np.isfinite(values)].clip(-maximum, maximum).astype(np.float32).tolist()
 
 
 def _test_numbers(before: np.ndarray, now: np.ndarray) -> list[_Test]:
@@ -168,7 +170,7 @@ def _test_numbers(before: np.ndarray, now: np.ndarray) -> list[_Test]:
         low = [(x <= test.statistic_location).sum() for x in (before, now)]
         sizes = len(before), len(now)
         movement = _describe_movement(f"up to {test.statistic_location:.4g}:", low, sizes)
-    return [_Test(float(test.pvalue), psi(*counts), movement), *_test_tails(before, now)]
+    return [_Test(float(test.pvalue), compute_psi(*counts), movement), *_test_tails(before, now)]
 
 
 def _test_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
@@ -178,17 +180,17 @@ def _test_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
     sizes = len(before), len(now)
     ranks = sum(sizes) >> np.arange(2, sum(sizes).bit_length())
     tails = []
-    for side, name in ((1, "from {:.4g} on:"), (-1, "up to {:.4g}:")):
-        cuts = np.sort(side * np.concatenate([before, now]))[sum(sizes) - ranks]
-        counts = [(side * x[:, None] >= cuts).sum(axis=0) for x in (before, now)]
+    for sign, name in ((1, "from {:.4g} on:"), (-1, "up to {:.4g}:")):
+        cuts = np.sort(sign * np.concatenate([before, now]))[sum(sizes) - ranks]
+        counts = [(sign * x[:, None] >= cuts).sum(axis=0) for x in (before, now)]
         # Exact, because the cuts do not depend on which sample a value is from.
         chances = hypergeom(sum(sizes), sum(counts), len(now))  # distribution of the period's count
         chances = 2 * np.minimum(chances.cdf(counts[1]), chances.sf(counts[1] - 1))
-        names = [name.format(side * cut) for cut in cuts]
+        names = [name.format(sign * cut) for cut in cuts]
         tails += zip(chances.tolist(), names, *counts, strict=True)
     if tails:
         chance, name, *tail_counts = min(tails)
-        index = psi(*_with_rest(tail_counts, sizes).T)
+        index = compute_psi(*_build_contingency_table(tail_counts, sizes).T)
         yield _Test(
             min(1.0, len(tails) * chance), index, _describe_movement(name, tail_counts, sizes)
         )
@@ -215,11 +217,13 @@ def _test_frequent_values(before: Sequence, now: Sequence) -> _Test:
         return _Test(1.0, 0.0, "no frequent value" if other.any() else "one value")
     chance = float(chi2_contingency(counts, correction=False).pvalue)
     shares = counts / counts.sum(axis=1, keepdims=True)
-    most = int(np.abs(shares[1] - shares[0]).argmax())
-    value = names[most] if isinstance(names[most], str) else f"{names[most]:.4g}"
+    index = int(np.abs(shares[1] - shares[0]).argmax())
+    value = names[index] if isinstance(names[index], str) else f"{names[index]:.4g}"
     value = value if value.isprintable() else repr(value)
-    movement = _describe_movement(f"{value:.30}", counts[:, most].tolist(), (len(before), len(now)))
-    return _Test(chance, psi(*counts), movement)
+    movement = _describe_movement(
+        f"{value:.30}", counts[:, index].tolist(), (len(before), len(now))
+    )
+    return _Test(chance, compute_psi(*counts), movement)
 
 
 def _test_unknown_values(before: Sequence, now: Sequence) -> Iterator[_Test]:
@@ -236,13 +240,13 @@ def _test_unknown_values(before: Sequence, now: Sequence) -> Iterator[_Test]:
         values, sizes = set(half), [*map(len, sides)]
         unknown = [sum(value not in values for value in side) for side in sides]
         if all(sizes):
-            table = _with_rest(unknown, sizes)
+            table = _build_contingency_table(unknown, sizes)
             chance = float(fisher_exact(table, alternative=rarer).pvalue)
             movement = _describe_movement(f"values that half of {name} lacks:", unknown, sizes)
-            yield _Test(chance, psi(*table.T), movement)
+            yield _Test(chance, compute_psi(*table.T), movement)
 
 
-def psi(before: np.ndarray, now: np.ndarray) -> float:
+def compute_psi(before: np.ndarray, now: np.ndarray) -> float:
     """Return the population stability index of two counts by bin, Σ (q - p) ln(q / p), minus its
     mean if nothing moved (Yurdakul and Naranjo, Journal of Risk Model Validation 14, 2020); at
     least 0.

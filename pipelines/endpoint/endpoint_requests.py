@@ -205,9 +205,9 @@ UNREADABLE = (AttributeError, LookupError, TypeError, ValueError, RecursionError
 """Exceptions that are raised when JSON of another form is read."""
 
 
-def parse_captured_body(side: Mapping[str, str]) -> Any:
+def parse_captured_body(capture: Mapping[str, str]) -> Any:
     """Return a captured JSON body; raise one of ``UNREADABLE`` if it is not one."""
-    data = b64decode(side["data"]) if side["encoding"] == "BASE64" else side["data"]
+    data = b64decode(capture["data"]) if capture["encoding"] == "BASE64" else capture["data"]
     return json.loads(data)
 
 

@@ -16,7 +16,7 @@ from pipelines.endpoint.answer_quality import (
     read_record_files,
     read_truths,
 )
-from pipelines.endpoint.drift import MISSING, QUALITY, Change, compare
+from pipelines.endpoint.drift import MISSING, QUALITY, Change, find_drift
 from pipelines.endpoint.endpoint_requests import explain_missing_number, find_number
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Monitor
@@ -183,16 +183,16 @@ def compare_sources(
         )
         own_changes, notes = [change] if change else [], [*notes, *quality_notes]
     limits = {"error": monitor.error, "least_psi": monitor.least_psi, "also": own_changes}
-    changes = compare(before.columns, now.columns, quantities, **limits)
+    changes = find_drift(before.columns, now.columns, quantities, **limits)
     return Period(requests, baseline, now, before, tuple(changes), absent, tuple(notes), record)
 
 
 def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
     """Raise RecipeError if there are answers, but none has a number at ``path``."""
-    for place, records in sources.items():
+    for source, records in sources.items():
         answers = [request.answer for request in records if request.answer is not None]
         if wrong := explain_missing_number(path, answers):
-            suffix = "" if place == "asked" else " of the baseline"
+            suffix = "" if source == "asked" else " of the baseline"
             raise RecipeError(f"monitor.prediction{suffix}: {wrong}")
 
 
@@ -245,7 +245,9 @@ def compute_text_features(record: Mapping[str, Any]) -> dict[str, float]:
 # Developer guide, "Schema for Statistics", "Schema for Constraints", "Schema for Violations".
 
 
-def write(s3: Any, folder: str, period: Period, least_psi: float, kms_key: str | None) -> None:
+def write_monitor_files(
+    s3: Any, folder: str, period: Period, least_psi: float, kms_key: str | None
+) -> None:
     """Write statistics, constraints and violations as JSON files to the S3 URI ``folder``.
 
     Raises:

@@ -66,7 +66,7 @@ class Comparison:
             self.old_config: config_description["ProductionVariants"][0]["VariantName"],
         }
 
-    def refuse_unknown(self) -> None:
+    def check_quality_is_captured(self) -> None:
         """Check that the serving model's captured responses have the number to compare.
 
         Raises:
@@ -264,7 +264,7 @@ def find_config_package(sagemaker: Any, config: str) -> str | None:
     return package
 
 
-def release(new: Release, report: Callable[[str], None]) -> Outcome:
+def deploy_release(new: Release, report: Callable[[str], None]) -> Outcome:
     """Create or update the endpoint; return when the new model serves, or was rolled back.
 
     Raises:
@@ -283,7 +283,7 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
     )
     # Before anything is created, so that a refusal leaves the account unchanged.
     if watch:
-        watch.refuse_unknown()
+        watch.check_quality_is_captured()
     with service_errors(f"deploying {new.package}"):
         _create_if_absent(lambda: sagemaker.create_model(**build_model_request(new)))
         _create_if_absent(lambda: sagemaker.create_endpoint_config(**build_config_request(new)))
@@ -307,11 +307,11 @@ def release(new: Release, report: Callable[[str], None]) -> Outcome:
     # Only after success: a deployment that was rolled back must not change which configuration a
     # later rollback returns to.
     if outcome.is_serving and old:
-        _remember(sagemaker, name, old)
+        _tag_previous_config(sagemaker, name, old)
     return outcome
 
 
-def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) -> Outcome:
+def roll_back_endpoint(endpoint: str, region: str | None, report: Callable[[str], None]) -> Outcome:
     """Return the endpoint to the configuration that served before the last deployment.
 
     Raises:
@@ -332,11 +332,11 @@ def go_back(endpoint: str, region: str | None, report: Callable[[str], None]) ->
         sagemaker.update_endpoint(EndpointName=endpoint, EndpointConfigName=before)
     outcome = _wait_until_settled(sagemaker, endpoint, before, None, report)
     if outcome.is_serving:
-        _remember(sagemaker, endpoint, now["EndpointConfigName"])
+        _tag_previous_config(sagemaker, endpoint, now["EndpointConfigName"])
     return outcome
 
 
-def _remember(sagemaker: Any, endpoint: str, config: str) -> None:
+def _tag_previous_config(sagemaker: Any, endpoint: str, config: str) -> None:
     """Tag the endpoint with the configuration that a rollback returns to."""
     with service_errors(f"tagging endpoint {endpoint}"):
         arn = sagemaker.describe_endpoint(EndpointName=endpoint)["EndpointArn"]
@@ -414,10 +414,10 @@ class ErrorTest:
         if not new[0] or not old[0]:
             return
         share, total = new[0] / (new[0] + old[0]), new[1] + old[1]
-        for place, ratio in enumerate(RATIOS):
+        for index, ratio in enumerate(RATIOS):
             worse_share = share * ratio / (share * ratio + 1 - share)
             of_new = new[1] * math.log(worse_share / share)
-            self._logs[place] += of_new + (total - new[1]) * math.log(
+            self._logs[index] += of_new + (total - new[1]) * math.log(
                 (1 - worse_share) / (1 - share)
             )
 
@@ -514,7 +514,7 @@ class MeanTest:
         return self.new.count + len(new_values), self.old.count + len(old_values)
 
     @property
-    def gap(self) -> float:
+    def lower_bound(self) -> float:
         """Return the lower bound of how much worse the new model is; above 0, it is worse."""
         if self.difference.count < FEWEST:
             return -math.inf
@@ -523,4 +523,4 @@ class MeanTest:
     @property
     def worse(self) -> bool:
         """Return whether the new model's mean is worse."""
-        return self.gap > 0
+        return self.lower_bound > 0

@@ -82,13 +82,13 @@ class Facts:
         role_properties = {
             r.logical: r.resource(subject, {})["Properties"] for r in list_roles(subject)
         }
-        place = f"arn:{self.subject.partition}:iam::{self.subject.account}"
+        arn_prefix = f"arn:{self.subject.partition}:iam::{self.subject.account}"
         exports: dict[str, str | None] = {"ArtifactBucket": self.bucket, "KmsKeyArn": self.key}
         for logical, properties in role_properties.items():
             kind, name = "role", properties.get("RoleName")
             if name is None:
                 kind, name = "policy", properties["ManagedPolicyName"]
-            exports[f"{logical}Arn"] = f"{place}:{kind}{properties.get('Path', '/')}{name}"
+            exports[f"{logical}Arn"] = f"{arn_prefix}:{kind}{properties.get('Path', '/')}{name}"
         return exports | {
             "PipelineRoleArn": self.subject.role,
             "JobRoleArn": list_job_roles(self.subject)[0],
@@ -215,7 +215,7 @@ class Infrastructure:
     """Name of the model package group to create; None to create none."""
 
     @property
-    def place(self) -> tuple[str, str]:
+    def definition_location(self) -> tuple[str, str]:
         """Return (bucket, key) of the definition."""
         asset = build_definition_asset(self.definition)
         return asset.bucket, f"{asset.key}/{DEFINITION}"
@@ -231,7 +231,7 @@ def build_template(what: Infrastructure) -> dict[str, Any]:
     if what.with_roles:
         document = build_roles_template(what.subject, allow_shared=False)
     role = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if what.with_roles else what.definition.role
-    bucket, key = what.place
+    bucket, key = what.definition_location
     properties = {
         "PipelineName": what.definition.name,
         "PipelineDisplayName": what.definition.name,

@@ -6,12 +6,18 @@ from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.permissions.pipeline_subject import Subject
-from trainyard.permissions.role_template import build_template, derive, dump, list_gaps, list_roles
+from trainyard.permissions.role_template import (
+    build_template,
+    derive_policy,
+    dump,
+    list_gaps,
+    list_roles,
+)
 
 NOTHING_TO_DO = "No updates are to be performed"
 
 
-def deploy(subject: Subject) -> str:
+def deploy_roles_stack(subject: Subject) -> str:
     """Deploy the template of all roles as the stack ``<pipeline>-roles``; return the outcome, as
     text.
 
@@ -26,7 +32,9 @@ def deploy(subject: Subject) -> str:
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
     }
     with service_errors(f"stack {name}"):
-        outcome = _put(create_client("cloudformation", region=subject.region), request)
+        outcome = _create_or_update_stack(
+            create_client("cloudformation", region=subject.region), request
+        )
     return f"stack {name}: {outcome}"
 
 
@@ -39,13 +47,14 @@ def build_roles_template(subject: Subject, *, allow_shared: bool = True) -> dict
         DefinitionError: the template cannot be derived.
     """
     policies = {
-        role_entry.name: derive(subject, role_entry.name) for role_entry in list_roles(subject)
+        role_entry.name: derive_policy(subject, role_entry.name)
+        for role_entry in list_roles(subject)
     }
     gaps = {role: role_gaps for role in policies if (role_gaps := list_gaps(subject, role))}
     return build_template(subject, policies, gaps, allow_shared=allow_shared)
 
 
-def _put(cloudformation: Any, request: dict[str, Any]) -> str:
+def _create_or_update_stack(cloudformation: Any, request: dict[str, Any]) -> str:
     """Create or update the stack and wait for it; return "created", "updated" or "unchanged"."""
     try:
         cloudformation.create_stack(**request)

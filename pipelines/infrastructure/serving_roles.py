@@ -200,7 +200,7 @@ def monitor_statements(subject: Subject) -> Iterator[Statement | Gap]:
     if monitor.truths:
         reads |= _list_result_keys(subject, new)
     if monitor.retrain:
-        yield from read_statements(subject, reads)
+        yield from iter_read_statements(subject, reads)
         pipeline = subject.build_arn("sagemaker", f"pipeline/{subject.name}")
         start = ("sagemaker:StartPipelineExecution",)
         yield Statement(sid="Start", actions=start, resources=(pipeline,))
@@ -246,10 +246,10 @@ def plan_statements(subject: Subject) -> Iterator[Statement | Gap]:
     Raises:
         DefinitionError: it is not known where an upsert writes.
     """
-    yield from read_statements(subject)
+    yield from iter_read_statements(subject)
 
 
-def read_statements(
+def iter_read_statements(
     subject: Subject, further: AbstractSet[tuple[str, str]] = frozenset()
 ) -> Iterator[Statement | Gap]:
     """Allow reading what a plan reads, and also the ``further`` objects (bucket, key pattern)."""

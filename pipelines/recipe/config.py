@@ -19,7 +19,7 @@ from pipelines.recipe.sections import (
     Packages,
     Promotion,
     explain_other_account,
-    refuse_monitor,
+    explain_unfit_monitor,
 )
 from steps.config import S3Uri, Section
 from steps.evaluate.config import EvaluateConfig
@@ -27,11 +27,11 @@ from steps.gate.config import GateConfig, name_threshold_parameter
 from steps.register.config import RegisterConfig
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
-from steps.train.config import TrainStepConfig, refuse_image
+from steps.train.config import TrainStepConfig, explain_missing_library
 from steps.transform.config import TransformConfig
 from steps.tune.config import TuneConfig
 from training.config import TrainConfig
-from training.strategy_table import refuse_torch
+from training.strategy_table import explain_unfit_torch
 from training.weights.starting_weights import BASE_MODEL
 from training.workloads import WorkloadSpec, load_spec
 from trainyard.common.errors import suggest_nearest
@@ -285,16 +285,18 @@ class Recipe(Section):
         return tuple(name for name in OVERRIDABLE if name not in inapplicable)
 
     @model_validator(mode="after")
-    def _fits_the_program(self) -> Self:
+    def _check_sections_of_program(self) -> Self:
         """Check that the sections fit the training program: the loop or a script."""
         presence = self.data is not None, self.transform is not None
-        script_section.check(self.train, self.evaluate, self.inference.script, *presence)
+        script_section.check_script_fields(
+            self.train, self.evaluate, self.inference.script, *presence
+        )
         if self.train.loop is None:
             script_section.check_gate(self.gate, self.evaluate, self.inference.script)
         return self
 
     @model_validator(mode="after")
-    def _shards_are_not_sharded(self) -> Self:
+    def _check_given_shards(self) -> Self:
         """Check that no setting of the shard step is given if the shards exist already."""
         if self.data is None or self.data.shards is None:
             return self
@@ -312,7 +314,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _answers_have_what_is_compared(self) -> Self:
+    def _check_compared_answers(self) -> Self:
         """Check that the workload's responses have the numbers that are compared."""
         answer_numbers = self.workload_spec.answer_numbers
         compare = self.deploy.compare if self.deploy else None
@@ -328,7 +330,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _weights_are_the_loops(self) -> Self:
+    def _check_starting_weights(self) -> Self:
         """Check that the inputs have weights if, and only if, the loop trains."""
         if self.data is None or not self.data.inputs:
             return self
@@ -342,7 +344,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _gate_fits_workload(self) -> Self:
+    def _check_gate(self) -> Self:
         """Check that the gate's metrics and baseline exist, and that it has a check."""
         workload_spec = self.workload_spec
         if not workload_spec.metrics:  # a script without metrics: script_section.check refuses it
@@ -382,7 +384,7 @@ class Recipe(Section):
         return self.train.start_from is not None and self.train.start_from.checkpoint is None
 
     @model_validator(mode="after")
-    def _overridable_exist(self) -> Self:
+    def _check_overridable_fields(self) -> Self:
         """Check that the listed overridable parameters exist."""
         parameter_names = [*self.parameters, *map(name_threshold_parameter, self.gate.thresholds)]
         has_own_overridable = self.pipeline.overridable != OVERRIDABLE
@@ -406,9 +408,13 @@ class Recipe(Section):
         for kind, margins in self.gate.comparisons.items():
             for metric in margins:
                 self._check_comparable(kind, metric, workload_spec)
-        for refusal in self.gate.refusals:
+        for refusal in self.gate.value_errors:
             raise ValueError(refusal)
-        if self.gate.comparisons and self.gate.cold_start == "pass" and not self.gate.absolute:
+        if (
+            self.gate.comparisons
+            and self.gate.cold_start == "pass"
+            and not self.gate.has_absolute_check
+        ):
             raise ValueError(
                 "gate.cold_start: is 'pass', so nothing would check the first model before "
                 f"registration; add an absolute check such as max_{workload_spec.primary_metric}, "
@@ -436,21 +442,23 @@ class Recipe(Section):
         )
 
     @model_validator(mode="after")
-    def _image_and_machines_fit(self) -> Self:
+    def _check_image_and_machines(self) -> Self:
         """Check that image, batch and fallback types are compatible with the machines."""
         train, version, image = self.train, self.images.pytorch_version, self.images.training
-        if train.loop is not None and (refusal := refuse_images(train.loop, version, image)):
+        if train.loop is not None and (refusal := explain_unfit_images(train.loop, version, image)):
             raise ValueError(refusal)
-        if refusal := refuse_batch(train):
+        if refusal := explain_unfit_batch(train):
             raise ValueError(f"train.loop: {refusal}")
         parameter = "TrainInstanceType" in self.pipeline.overridable
-        refusal = refuse_fallbacks(train, is_encrypted=bool(self.aws.kms_key), parameter=parameter)
+        refusal = explain_unfit_fallbacks(
+            train, is_encrypted=bool(self.aws.kms_key), parameter=parameter
+        )
         if refusal:
             raise ValueError(f"train.fallback_instance_types: {refusal}")
         return self
 
     @model_validator(mode="after")
-    def _of_one_account(self) -> Self:
+    def _check_account(self) -> Self:
         """Check that the roles are in one account, and the group is in the recipe's region."""
         aws, region = self.aws, self.register_.group_region
         if refusal := explain_other_account(
@@ -465,7 +473,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _wheels_have_their_channel(self) -> Self:
+    def _check_wheelhouse_channel(self) -> Self:
         """Check that no channel has the same name as the wheelhouse's channel."""
         for section, sources in (
             ("train", self.train.sources),
@@ -479,11 +487,11 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _what_they_need_is_there(self) -> Self:
+    def _check_required_sections(self) -> Self:
         """Check that file systems have a VPC, and that the monitor has an endpoint."""
         for field in self.train.mounted_fields if not self.aws.vpc else ():
             raise ValueError(f"train.{field}: a file system is mounted through a VPC; set aws.vpc")
-        if refusal := refuse_monitor(self.monitor, self.deploy):
+        if refusal := explain_unfit_monitor(self.monitor, self.deploy):
             raise ValueError(refusal)
         return self
 
@@ -570,7 +578,7 @@ REMARKS = {
 # Check that the batch, the fallback types and the image suit the machines of a training.
 
 
-def refuse_batch(train: TrainStepConfig) -> str | None:
+def explain_unfit_batch(train: TrainStepConfig) -> str | None:
     """Return why the batch cannot be shared evenly among the ranks; None if it can.
 
     It is only checked if the instance type gives the number of ranks, one per accelerator.
@@ -588,30 +596,34 @@ def refuse_batch(train: TrainStepConfig) -> str | None:
     return None
 
 
-def refuse_type(name: str) -> str | None:
+def explain_unfit_type(name: str) -> str | None:
     """Return a message with the nearest instance type; None if ``name`` is an instance type."""
     if name in MACHINES:
         return None
     return f"no such instance type for training or processing; {suggest_nearest(name, [*MACHINES])}"
 
 
-def refuse_images(loop: TrainConfig, pytorch_version: str, own_image: str | None) -> str | None:
+def explain_unfit_images(
+    loop: TrainConfig, pytorch_version: str, own_image: str | None
+) -> str | None:
     """Return why the training image does not have what the loop needs.
 
     Return None if it has it, or if it is the user's own image (``own_image``) of unknown version,
     which only the job can check.
     """
-    if refusal := refuse_image(loop.strategy, pytorch_version, own_image):
+    if refusal := explain_missing_library(loop.strategy, pytorch_version, own_image):
         return refusal
     version = parse_torch_version(own_image) if own_image else pytorch_version
-    refusal = refuse_torch(loop, version) if version else None
+    refusal = explain_unfit_torch(loop, version) if version else None
     prefix = (
         f"training: is {own_image!r}" if own_image else f"pytorch_version: is {pytorch_version!r}"
     )
     return f"images.{prefix}; {refusal}" if refusal else None
 
 
-def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: bool) -> str | None:
+def explain_unfit_fallbacks(
+    train: TrainStepConfig, *, is_encrypted: bool, parameter: bool
+) -> str | None:
     """Return why an execution could not continue on one of the fallback instance types; None if it
     can continue on all of them.
 
@@ -631,24 +643,26 @@ def refuse_fallbacks(train: TrainStepConfig, *, is_encrypted: bool, parameter: b
 
 def _refuse(train: TrainStepConfig, name: str, is_encrypted: bool) -> str | None:
     """Return why an execution could not continue on the type ``name``; None if it can."""
-    machine, usual = MACHINES.get(name), MACHINES.get(train.instance_type)
+    machine, default_machine = MACHINES.get(name), MACHINES.get(train.instance_type)
     if machine is None:
-        return f"{name}: {refuse_type(name)}"
+        return f"{name}: {explain_unfit_type(name)}"
     if 0 < machine.accelerators < train.processes_per_node:
         return (
             f"{name} has {machine.accelerators} accelerators, and train.processes_per_node is "
             f"{train.processes_per_node}"
         )
-    if usual is None:
+    if default_machine is None:
         return None
-    if machine.kind != usual.kind:
+    if machine.kind != default_machine.kind:
         return (
-            f"{name} needs an image for {machine.kind} and {usual.name} one for {usual.kind}, but "
+            f"{name} needs an image for {machine.kind} and {default_machine.name} one for "
+            f"{default_machine.kind}, but "
             "the definition has only one image"
         )
-    if is_encrypted and bool(usual.local_storage_gb) != bool(machine.local_storage_gb):
+    if is_encrypted and bool(default_machine.local_storage_gb) != bool(machine.local_storage_gb):
         return (
-            f"one of {name} and {usual.name} has local disks, which must not have a key, and the "
+            f"one of {name} and {default_machine.name} has local disks, which must not have a "
+            "key, and the "
             "other needs aws.kms_key for its volume; choose a type with the same disks"
         )
     return None

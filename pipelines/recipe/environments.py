@@ -63,7 +63,7 @@ PARTS = {
 Environments = Mapping[str, Tree]
 
 
-def take(tree: Tree) -> dict[str, Tree]:
+def pop_environments(tree: Tree) -> dict[str, Tree]:
     """Remove the environments from a recipe's tree; return the fields that each one changes, by
     the environment's name.
 
@@ -149,7 +149,7 @@ def place_in_environment(tree: Tree, name: str | None) -> Tree:
     }
 
 
-def refuse(
+def refuse_faulty_environments(
     tree: Tree,
     environment_trees: Environments,
     name: str | None,
@@ -290,7 +290,7 @@ class Account:
     job_role: str
 
 
-def resolve(aws: Aws) -> Account:
+def resolve_account(aws: Aws) -> Account:
     """Return the values of the recipe, or else of environment variables.
 
     Raises:
@@ -300,7 +300,7 @@ def resolve(aws: Aws) -> Account:
     # The recipe comes first: a variable that happens to be set in someone's shell must not change
     # the definition.
     values = {field: getattr(aws, field) or _read_variable(field) for field in SOURCES}
-    if refusal := refuse_region(values["region"]):
+    if refusal := explain_unfit_region(values["region"]):
         raise RecipeError(f"aws.region: is {values['region']!r}; {refusal}")
     # Without a job role, the pipeline's is used for both: JOB_ROLE is not combined with a recipe's
     # role.
@@ -314,7 +314,7 @@ def resolve(aws: Aws) -> Account:
     return account
 
 
-def refuse_region(name: str) -> str | None:
+def explain_unfit_region(name: str) -> str | None:
     """Return a message with the nearest region; None if SageMaker has a region ``name``."""
     regions = _list_regions()
     return (

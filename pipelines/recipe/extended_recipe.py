@@ -25,7 +25,7 @@ PLACES = {
 """The fields, by section, whose value is a path relative to the recipe."""
 
 
-def read(path: Path) -> Tree:
+def read_extended_recipe(path: Path) -> Tree:
     """Read the recipe in ``path``, merged into the one that it extends, and so on.
 
     Sections are merged field by field; everything else, including lists, is replaced. Paths in an
@@ -36,7 +36,7 @@ def read(path: Path) -> Tree:
             is circular.
     """
     result: Tree = {}
-    for file, tree in reversed([*_chain(path)]):
+    for file, tree in reversed([*_iter_chain(path)]):
         result = overlay_tree(result, _move_paths(tree, file.parent, path.parent))
     result.pop(FIELD, None)
     return result
@@ -44,7 +44,7 @@ def read(path: Path) -> Tree:
 
 def list_recipe_files(path: Path) -> list[Path]:
     """Return the recipe's file, that of the recipe that it extends, and so on."""
-    return [file for file, _ in _chain(path)]
+    return [file for file, _ in _iter_chain(path)]
 
 
 def hash_recipe(path: Path) -> str:
@@ -53,7 +53,7 @@ def hash_recipe(path: Path) -> str:
     return hashes[0] if len(hashes) == 1 else lines_sha256(hashes)
 
 
-def _chain(path: Path) -> Iterator[tuple[Path, Tree]]:
+def _iter_chain(path: Path) -> Iterator[tuple[Path, Tree]]:
     """Yield (file, tree) of the recipe, of the one that it extends, and so on."""
     chain: list[Path] = []
     following: Path | None = path
@@ -213,10 +213,10 @@ def located_problems(
     except RecipeError as error:
         origins = find_field_origins(path, overrides, environment)
         lines = str(error).splitlines()
-        raise RecipeProblems([locate(line, origins, path) for line in lines]) from None
+        raise RecipeProblems([locate_problem(line, origins, path) for line in lines]) from None
 
 
-def locate(line: str, origins: Origins, path: Path) -> Problem:
+def locate_problem(line: str, origins: Origins, path: Path) -> Problem:
     """Return the problem in a line ``field: text``, with the origin of the field."""
     name, colon, text = line.partition(": ")
     if not colon or not re.fullmatch(r"[\w-]+(\.[^\s:]+)*", name):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.recipe.config import Recipe, refuse_type
-from pipelines.recipe.environments import refuse_region
+from pipelines.recipe.config import Recipe, explain_unfit_type
+from pipelines.recipe.environments import explain_unfit_region
 from pipelines.recipe.schema import list_workloads
 from training.config import TrainConfig
 
@@ -75,7 +75,7 @@ def list_warnings(recipe: Recipe) -> Iterator[str]:
 @register_relation("error")
 def check_region(recipe: Recipe) -> Iterator[FieldProblem]:
     region = recipe.aws.region
-    if region is not None and (refusal := refuse_region(region)):
+    if region is not None and (refusal := explain_unfit_region(region)):
         yield "aws.region", f"is {region!r}; {refusal}"
 
 
@@ -84,7 +84,7 @@ def check_instance_types(recipe: Recipe) -> Iterator[FieldProblem]:
     for name in ("shard", "train", "evaluate", "gate", "transform"):
         section = recipe.__dict__.get(name)
         type_name = getattr(section, "instance_type", None)  # None: no section, or a wrong type
-        if type_name is not None and (refusal := refuse_type(type_name)):
+        if type_name is not None and (refusal := explain_unfit_type(type_name)):
             yield f"{name}.instance_type", f"is {type_name!r}; {refusal}"
 
 
@@ -220,7 +220,7 @@ def check_spot_progress(recipe: Recipe) -> Iterator[FieldProblem]:
 
 
 @register_relation("error")
-def search_sees_validations(recipe: Recipe) -> Iterator[FieldProblem]:
+def check_search_validations(recipe: Recipe) -> Iterator[FieldProblem]:
     loop, tune = recipe.train.loop, recipe.tune
     stops = tune is not None and (tune.stop_early or tune.strategy == "hyperband")
     if loop and tune and stops and loop.validation_interval >= loop.max_steps:

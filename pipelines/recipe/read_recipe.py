@@ -50,7 +50,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
     meant_fields = _guess_fields(model, content)
     for name, field in model.model_fields.items():
         key = field.alias or name
-        inner = [place[1:] for place in wrong if place[:1] == (key,)]
+        inner = [location[1:] for location in wrong if location[:1] == (key,)]
         section = _find_section_model(field.annotation)
         section_object.__dict__.pop(name, None)
         if key not in content:
@@ -65,7 +65,7 @@ def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) ->
                 )
     others = {k: v for k, v in content.items() if k not in _list_field_names(model)}
     if model.model_config.get("extra") == "allow":
-        wrong_names = {str(part) for place in wrong for part in place}
+        wrong_names = {str(part) for location in wrong for part in location}
         extra = {name: v for name, v in others.items() if name not in wrong_names}
         # pydantic stores extra names like this, too: they are not fields.
         object.__setattr__(section_object, "__pydantic_extra__", extra)
@@ -146,16 +146,18 @@ def load(path: Path, overrides: Sequence[str] = (), environment: str | None = No
             not exist, or a field is unknown, missing or wrong, in any environment. It has one line
             per problem: where it was written, field path, value, what was expected.
     """
-    tree = extended_recipe.read(path)
+    tree = extended_recipe.read_extended_recipe(path)
     with located_problems(path, overrides, environment):
-        environment_trees = environments.take(tree)
+        environment_trees = environments.pop_environments(tree)
         chosen_tree = environments.merge_environment(tree, environment_trees, environment)
     for assignment in overrides:
         override(chosen_tree, assignment)
     _make_importable(path, chosen_tree)
     with located_problems(path, overrides, environment):
         if environment_trees:
-            environments.refuse(tree, environment_trees, environment, chosen_tree, _check_tree)
+            environments.refuse_faulty_environments(
+                tree, environment_trees, environment, chosen_tree, _check_tree
+            )
         return _check_tree(chosen_tree)
 
 
@@ -172,7 +174,7 @@ def _check_tree(tree: Tree) -> Recipe:
     for check in (_check_settings, field_relations.list_errors, _check_secrets):
         problems += check(recipe, partial=bool(problems))
     if not problems and recipe.tune is not None:
-        problems += _search_problems(recipe, tree)
+        problems += _iter_search_problems(recipe, tree)
     if problems:
         raise RecipeError("\n".join(dict.fromkeys(problems)))
     return recipe
@@ -222,7 +224,7 @@ def _check_settings(recipe: Recipe, *, partial: bool) -> Iterator[str]:
         return
     settings, problems = _read_section(config, workload_settings, "workload", "config")
     yield from problems
-    for check in (_split_problems, _slice_problems):
+    for check in (_iter_split_problems, _iter_slice_problems):
         try:
             yield from check(recipe, settings)
         except AttributeError:
@@ -230,7 +232,7 @@ def _check_settings(recipe: Recipe, *, partial: bool) -> Iterator[str]:
                 raise
 
 
-def _split_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
+def _iter_split_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
     """Yield why the workload's model or sequences cannot be split as the training requires."""
     loop: TrainConfig | None = recipe.train.loop
     if loop is None:
@@ -243,7 +245,7 @@ def _split_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
         yield f"train.loop: workload {workload}: {refusal}"
 
 
-def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
+def _iter_slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
     """Yield slices of the evaluation that the workload does not have, or the shards do not keep."""
     if recipe.train.loop is None:
         return
@@ -263,11 +265,11 @@ def _slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
             )
 
 
-def _search_problems(recipe: Recipe, tree: Tree) -> Iterator[str]:
+def _iter_search_problems(recipe: Recipe, tree: Tree) -> Iterator[str]:
     """Yield the first problem of the search: of its settings, or of a recipe with values at the
     ends of its ranges.
     """
-    if refusal := refuse_tune(recipe):
+    if refusal := explain_unfit_tune(recipe):
         yield refusal
         return
     for values, trial in iter_trial_recipes(recipe, tree):
@@ -692,7 +694,7 @@ MOST_COMBINATIONS = 100
 milliseconds."""
 
 
-def refuse_tune(recipe: Recipe) -> str | None:
+def explain_unfit_tune(recipe: Recipe) -> str | None:
     """Return which field of the recipe prevents the search, and why; None if none does."""
     tune, train = recipe.tune, recipe.train
     assert tune is not None  # noqa: S101 (the caller has checked it)
@@ -767,8 +769,8 @@ def _refuse_range(
     if name not in hyperparameters:
         sections = "train.arguments" if loop is None else "train.loop or workload.config"
         return f"is not in {sections}; {suggest_nearest(name, [*hyperparameters])}"
-    if loop is not None and (refusal := _refuse_setting(name, recipe)):
-        valid_names = [n for n in hyperparameters if not _refuse_setting(n, recipe)]
+    if loop is not None and (refusal := _explain_fixed_setting(name, recipe)):
+        valid_names = [n for n in hyperparameters if not _explain_fixed_setting(n, recipe)]
         return f"is {refusal}; {suggest_nearest(name, valid_names)}"
     search_range, own_value = tune.ranges[name], hyperparameters[name]
     if not isinstance(own_value, str | bool | int | float):
@@ -800,7 +802,7 @@ def _build_field_path(name: str, recipe: Recipe) -> str:
     return f"train.loop.{name}" if setting == name else f"workload.config.{setting}"
 
 
-def _refuse_setting(name: str, recipe: Recipe) -> str | None:
+def _explain_fixed_setting(name: str, recipe: Recipe) -> str | None:
     """Return why a setting of the loop or the workload cannot be searched; None if it can."""
     if name in BUDGET:
         return BUDGET[name]

@@ -37,7 +37,7 @@ def build_evaluation_spec(evaluate: EvaluateConfig) -> WorkloadSpec:
     )
 
 
-def check(
+def check_script_fields(
     train: TrainStepConfig,
     evaluate: EvaluateConfig,
     inference: str | None,
@@ -56,7 +56,7 @@ def check(
     if train.loop is not None:
         if not data:
             raise ValueError("data: is missing; train.loop needs it")
-        _refuse_a_scripts(evaluate, inference)
+        _refuse_script_fields(evaluate, inference)
         return
     if transform:
         raise ValueError(
@@ -123,7 +123,7 @@ def _check_without_data(train: TrainStepConfig, evaluate: EvaluateConfig) -> Non
         )
 
 
-def _refuse_a_scripts(evaluate: EvaluateConfig, inference: str | None) -> None:
+def _refuse_script_fields(evaluate: EvaluateConfig, inference: str | None) -> None:
     """Raise ValueError if a field is given that only a training script has."""
     for field, value in (
         ("evaluate.script", evaluate.script),

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, FiniteFloat, field_validator, model_validator
 
 from steps.config import InstanceType, S3Uri, Section
-from training.input_shares import Change, Mixture, check, check_steps
+from training.input_shares import Change, Mixture, check_steps, check_weights
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 """Pattern of the name of a folder, a job's input, and a slice; readers skip other names
@@ -113,7 +113,7 @@ class Data(Section):
         return [(uri, example) for uri, example in pairs if uri and example]
 
     @model_validator(mode="after")
-    def _one_or_several(self) -> Self:
+    def _check_input_or_inputs(self) -> Self:
         """Check that exactly one of input, inputs and shards is given."""
         values = {"input": self.input, "inputs": self.inputs, "shards": self.shards}
         given_names = [name for name, value in values.items() if value]
@@ -133,7 +133,7 @@ class Data(Section):
         return self
 
     @model_validator(mode="after")
-    def _inputs_differ(self) -> Self:
+    def _check_inputs_differ(self) -> Self:
         """Check that the inputs have valid and different names, and separate prefixes."""
         number_by_name: dict[str, int] = {}
         for number, data_input in enumerate(self.inputs):
@@ -165,7 +165,7 @@ class Data(Section):
                 )
 
     @model_validator(mode="after")
-    def _weights_fit_inputs(self) -> Self:
+    def _check_weights(self) -> Self:
         """Check that the weights and their changes name the inputs."""
         if not self.inputs:
             return self
@@ -187,7 +187,7 @@ class Data(Section):
                 )
         if not self._weights:
             raise ValueError("inputs: none of them has an initial weight; set one")
-        check(self._weights, "inputs: weights")
+        check_weights(self._weights, "inputs: weights")
         check_steps(self.weight_changes, "weight_changes")
         return self
 
@@ -203,13 +203,15 @@ RoleArn = Annotated[
 ]
 
 
-def _digits(account: Any) -> Any:
+def _convert_account_number(account: Any) -> Any:
     """Return an account number as text, because YAML reads twelve unquoted digits as a number."""
     return str(account) if type(account) is int else account
 
 
 AccountNumber = Annotated[
-    str, Field(pattern=r"^\d{12}$", examples=["111122223333"]), BeforeValidator(_digits)
+    str,
+    Field(pattern=r"^\d{12}$", examples=["111122223333"]),
+    BeforeValidator(_convert_account_number),
 ]
 
 
@@ -385,7 +387,7 @@ class Deploy(Section):
     """
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_field_combinations(self) -> Self:
         """Check that shift, alarms and comparison fit each other."""
         canary = math.ceil(self.share * self.instance_count)
         if self.shift != "all_at_once" and canary > self.instance_count / 2:
@@ -464,7 +466,7 @@ class Monitor(Section):
     """ARN of the SNS topic to which drift is reported."""
 
 
-def refuse_monitor(monitor: Monitor | None, deploy: Deploy | None) -> str | None:
+def explain_unfit_monitor(monitor: Monitor | None, deploy: Deploy | None) -> str | None:
     """Return why monitoring is not possible; None if it is, or if ``monitor`` is None."""
     if monitor is None:
         return None
@@ -523,7 +525,7 @@ class Packages(Section):
 
     @field_validator("index")
     @classmethod
-    def _no_credentials(cls, index: str | None) -> str | None:
+    def _check_no_credentials(cls, index: str | None) -> str | None:
         """Refuse an index whose URL is not plain https; the message masks a password in it."""
         if index is not None and not re.match(INDEX, index):
             display_index = re.sub(r"//[^/]*@", "//…@", index)
@@ -534,7 +536,7 @@ class Packages(Section):
         return index
 
     @model_validator(mode="after")
-    def _one_source(self) -> Self:
+    def _check_package_source(self) -> Self:
         if self.wheelhouse and (self.index or self.codeartifact):
             source_field = "index" if self.index else "codeartifact"
             raise ValueError(

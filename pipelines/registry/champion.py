@@ -354,7 +354,7 @@ class PromotedEvidence(Evidence):
         except ValidationError as wrong:
             raise Absent(f"{self.uri} is not the record of a promotion: {wrong}") from None
 
-    def place(self, uri: str) -> tuple[str, str]:
+    def locate(self, uri: str) -> tuple[str, str]:
         """Return (bucket, key) of the copy of the object ``uri``, or of the record itself."""
         return split(uri if uri == self.uri else copy_of(self.folder_uri, uri))
 

@@ -207,7 +207,7 @@ def find_look(
     Raises:
         ClientError: AWS refused.
     """
-    page = _locate_look(document, run_parameters)
+    page = _identify_look(document, run_parameters)
     return page.find_look(s3) if page else None
 
 
@@ -220,7 +220,7 @@ def take(
         ClientError: AWS refused.
         ServiceError: other starts kept taking the number first.
     """
-    page = _locate_look(document, run_parameters)
+    page = _identify_look(document, run_parameters)
     if page is None:
         return None
     for _ in range(ATTEMPTS):
@@ -291,7 +291,7 @@ class _Page:
         return True
 
 
-def _locate_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
+def _identify_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
     """Return where the execution's look is counted; None if it needs no look."""
     parameters = resolve_parameters(
         document, {name: str(value) for name, value in run_parameters.items()}

@@ -287,7 +287,7 @@ class Evidence:
 
     def head_object(self, uri: str) -> dict[str, Any]:
         """Return S3's metadata of the object."""
-        bucket, key = self.place(uri)
+        bucket, key = self.locate(uri)
         with service_errors(f"looking at {uri}"):
             try:
                 return self._s3.head_object(Bucket=bucket, Key=key)
@@ -314,7 +314,7 @@ class Evidence:
         """Return the sizes in bytes of the objects whose URI starts with ``uri``, by the rest of
         the key. A job's input gets exactly these objects.
         """
-        bucket, prefix = self.place(uri)
+        bucket, prefix = self.locate(uri)
         with service_errors(f"listing {uri}"):
             pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
             items = [item for page in pages for item in page.get("Contents", ())]
@@ -329,7 +329,7 @@ class Evidence:
             bodies = pool.map(lambda name: self.read(f"{uri.rstrip('/')}/{name}"), names)
             return dict(zip(names, bodies, strict=True))
 
-    def place(self, uri: str) -> tuple[str, str]:
+    def locate(self, uri: str) -> tuple[str, str]:
         """Return (bucket, key) of the object or prefix from which a URI of the record is read."""
         return split(uri)
 
@@ -337,7 +337,7 @@ class Evidence:
         """Return the object's body as a stream; raise Absent if it does not exist."""
         # Listed before it is read; the hash is added once it was read to the end.
         self.read_hashes.setdefault(uri, "")
-        bucket, key = self.place(uri)
+        bucket, key = self.locate(uri)
         with service_errors(f"reading {uri}"):
             try:
                 return self._s3.get_object(Bucket=bucket, Key=key)["Body"]

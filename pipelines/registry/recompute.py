@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines.compile.compilation import step_code
+from pipelines.compile.compilation import collect_step_code
 from pipelines.compile.provenance_asset import find_current_commit, hash_changes
 from pipelines.recipe import extended_recipe
 from pipelines.registry.package_evidence import Evidence
@@ -117,7 +117,7 @@ def require_pass(
 def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
     """Return whether the gate's code here is the recorded one (``code`` checks that in S3)."""
     try:
-        local_code = step_code(checkout, "gate", None)
+        local_code = collect_step_code(checkout, "gate", None)
     except DefinitionError as error:
         raise UncheckedError(str(error)) from None
     recorded_uris = evidence.provenance["code"]["Gate"]

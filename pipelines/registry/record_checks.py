@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Any
 
 from conditions.gate_arguments import build_arguments
-from conditions.gate_documents import UNKNOWN, record
+from conditions.gate_documents import UNKNOWN, build_model_metadata
 from pipelines.compile.compilation import Asset
 from pipelines.compile.provenance_asset import FOLDER, FORMAT, blank_record_name
 from pipelines.registry.package_evidence import Absent, Evidence
@@ -91,7 +91,9 @@ def check_provenance(evidence: Evidence) -> str:
 
 def check_metadata(evidence: Evidence) -> str:
     """Check that the customer metadata about the record agree with the record."""
-    expected_values = record(evidence.provenance, evidence.metadata["provenance_sha256"])
+    expected_values = build_model_metadata(
+        evidence.provenance, evidence.metadata["provenance_sha256"]
+    )
     expected_values |= {
         name: str(evidence.provenance.get(name)) for name in ("pipeline", "workload")
     }

@@ -39,13 +39,13 @@ def list_overrides(evidence: Evidence, champion: str | None, recipe: Any = None)
 
 def _iter_parameter_changes(evidence: Evidence) -> Iterator[str]:
     """Yield a line for each changed parameter, except an instance type among the fallbacks."""
-    used, usual = evidence.parameters, evidence.defaults
+    used, defaults = evidence.parameters, evidence.defaults
     for name in evidence.start_parameters:
         # What ``start`` sets is no deviation: an approval compares it with registry and ledger.
-        if name in AUTOMATIC_PARAMETERS or used[name] == usual[name]:
+        if name in AUTOMATIC_PARAMETERS or used[name] == defaults[name]:
             continue
         if name != TYPE or used[name] not in list_fallbacks(evidence.recipe):
-            yield f"parameter {name} was {used[name]}, the pipeline's default is {usual[name]}"
+            yield f"parameter {name} was {used[name]}, the pipeline's default is {defaults[name]}"
 
 
 def _iter_recipe_changes(recorded_recipe: Any, own_recipe: Any) -> Iterator[str]:

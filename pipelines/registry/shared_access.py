@@ -67,7 +67,7 @@ class PromotionRoute:
 # Derive the policies that a promotion needs.
 
 
-def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
+def build_policies(route: PromotionRoute, promoter: str) -> dict[str, Any]:
     """Return the policies that let the target's role ``promoter`` promote packages. Each key says
     to which role, bucket, group or key the policy is attached.
 
@@ -76,21 +76,21 @@ def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
     Raises:
         RecipeError: the role is of another account.
     """
-    if parse_account(promoter) != way.target:
+    if parse_account(promoter) != route.target:
         raise RecipeError(
-            f"--policies {promoter}: is not a role of account {way.target}, which promotes; give "
-            f"one, such as {_partition(way.into.group)}:iam::{way.target}:role/promoter"
+            f"--policies {promoter}: is not a role of account {route.target}, which promotes; give "
+            f"one, such as {_partition(route.into.group)}:iam::{route.target}:role/promoter"
         )
-    bucket = f"{_partition(way.group)}:s3:::{way.bucket}"
-    objects = f"{bucket}/{way.prefix}/*"
-    listing = {"StringLike": {"s3:prefix": [f"{way.prefix}/*"]}}
+    bucket = f"{_partition(route.group)}:s3:::{route.bucket}"
+    objects = f"{bucket}/{route.prefix}/*"
+    listing = {"StringLike": {"s3:prefix": [f"{route.prefix}/*"]}}
     principal = {"AWS": promoter}
-    package = f"{way.group.replace(':model-package-group/', ':model-package/')}/*"
-    runs = [f"{way.group.partition(':model-package-group/')[0]}:{kind}/*"
+    package = f"{route.group.replace(':model-package-group/', ':model-package/')}/*"
+    runs = [f"{route.group.partition(':model-package-group/')[0]}:{kind}/*"
             for kind in ("pipeline", "processing-job", "training-job")]  # fmt: skip
     reader_statements = [
         _allow(["sagemaker:DescribeModelPackage"], package),
-        _allow(["sagemaker:GetModelPackageGroupPolicy"], way.group),
+        _allow(["sagemaker:GetModelPackageGroupPolicy"], route.group),
         _allow(
             [
                 *("sagemaker:DescribePipelineDefinitionForExecution",),
@@ -101,12 +101,12 @@ def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
             runs,
         ),
         _allow(["s3:GetBucketPolicy"], bucket),
-        _allow(["iam:GetRole"], way.reader),
+        _allow(["iam:GetRole"], route.reader),
     ]
     policies = {
-        f"{way.reader}: trust": _build_policy(_allow(["sts:AssumeRole"], None, principal)),
-        f"{way.reader}: policy": _build_policy(*reader_statements),
-        f"bucket {way.bucket}": _build_policy(
+        f"{route.reader}: trust": _build_policy(_allow(["sts:AssumeRole"], None, principal)),
+        f"{route.reader}: policy": _build_policy(*reader_statements),
+        f"bucket {route.bucket}": _build_policy(
             _allow(["s3:GetObject"], objects, principal),
             _allow(["s3:ListBucket"], bucket, principal, listing),
         ),
@@ -114,30 +114,30 @@ def build_policies(way: PromotionRoute, promoter: str) -> dict[str, Any]:
             _allow(
                 ["sts:AssumeRole"],
                 None,
-                {"AWS": f"{_partition(way.into.group)}:iam::{way.target}:root"},
+                {"AWS": f"{_partition(route.into.group)}:iam::{route.target}:root"},
             )
         ),
         f"{promoter}: policy": _build_policy(
-            _allow(["sts:AssumeRole"], way.reader),
+            _allow(["sts:AssumeRole"], route.reader),
             _allow(["s3:GetObject"], objects),
             _allow(["s3:ListBucket"], bucket, when=listing),
-            *([_allow(["kms:Decrypt"], way.key)] if way.key else []),
-            *_iter_destination_statements(way.into),
+            *([_allow(["kms:Decrypt"], route.key)] if route.key else []),
+            *_iter_destination_statements(route.into),
         ),
     }
     # A group in another account than the promoter's needs a policy of its own that names the
     # promoter.
-    if parse_account(way.into.group) != way.target:
+    if parse_account(route.into.group) != route.target:
         group_statements = [
             statement
-            for statement in _iter_destination_statements(way.into)
+            for statement in _iter_destination_statements(route.into)
             if "sagemaker" in str(statement["Resource"])
         ]
-        policies[f"group {way.into.group}"] = _build_policy(
+        policies[f"group {route.into.group}"] = _build_policy(
             *(statement | {"Principal": principal} for statement in group_statements)
         )
-    if way.key:
-        policies[f"key {way.key}"] = _build_policy(_allow(["kms:Decrypt"], "*", principal))
+    if route.key:
+        policies[f"key {route.key}"] = _build_policy(_allow(["kms:Decrypt"], "*", principal))
     return policies
 
 
@@ -175,7 +175,7 @@ def _allow(
 # Check the existing policies.
 
 
-def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> None:
+def refuse_unknown_accounts(route: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> None:
     """Refuse a promotion if others can change the package or its objects.
 
     Only the source's account may write to the package's group or bucket. Only the source's and the
@@ -189,22 +189,22 @@ def refuse_strangers(way: PromotionRoute, sagemaker: Any, s3: Any, iam: Any) -> 
             (the confused deputy: no aws:SourceArn or aws:SourceAccount).
         ServiceError: the reader may not read the policies.
     """
-    package = f"{way.group.replace(':model-package-group/', ':model-package/')}/1"
+    package = f"{route.group.replace(':model-package-group/', ':model-package/')}/1"
     group = _read("the policy of the group", lambda: sagemaker.get_model_package_group_policy(
-        ModelPackageGroupName=way.group.rpartition("/")[2])["ResourcePolicy"])  # fmt: skip
+        ModelPackageGroupName=route.group.rpartition("/")[2])["ResourcePolicy"])  # fmt: skip
     bucket = _read("the policy of the bucket", lambda: s3.get_bucket_policy(
-        Bucket=way.bucket)["Policy"])  # fmt: skip
-    name = way.reader.rpartition("/")[2]
+        Bucket=route.bucket)["Policy"])  # fmt: skip
+    name = route.reader.rpartition("/")[2]
     trust = _read("the reader's trust", lambda: iam.get_role(
         RoleName=name)["Role"]["AssumeRolePolicyDocument"])  # fmt: skip
-    source_accounts = frozenset({way.source})
+    source_accounts = frozenset({route.source})
     for label, policy, actions, resources, accounts in (
-        (f"group {way.group}", group, _GROUP, (package, way.group), source_accounts),
-        (f"bucket {way.bucket}", bucket, _BUCKET,
-         (f"arn:aws:s3:::{way.bucket}/{way.prefix}/a", f"arn:aws:s3:::{way.bucket}"),
+        (f"group {route.group}", group, _GROUP, (package, route.group), source_accounts),
+        (f"bucket {route.bucket}", bucket, _BUCKET,
+         (f"arn:aws:s3:::{route.bucket}/{route.prefix}/a", f"arn:aws:s3:::{route.bucket}"),
          source_accounts),
-        (f"trust of {way.reader}", trust, ("sts:AssumeRole",), (way.reader,),
-         source_accounts | {way.target}),
+        (f"trust of {route.reader}", trust, ("sts:AssumeRole",), (route.reader,),
+         source_accounts | {route.target}),
     ):  # fmt: skip
         if policy and (
             finding := describe_excess_access(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from conditions.gate_documents import format_record, record
+from conditions.gate_documents import build_model_metadata, format_record
 from pipelines.recipe.sections import parse_account
 from pipelines.registry import recompute, record_checks, training_checks
 from pipelines.registry.champion import FILE, OF_SERVICE, SHA256, PromotedEvidence, open_evidence
@@ -308,7 +308,7 @@ def check_outputs(evidence: Evidence) -> str:
     gate = evidence.find_output_uri("Gate", "gate")
     require_only(evidence, gate, ("gate.json", "provenance.json", "record.json"))
     expected_text = format_record(
-        record(evidence.provenance, evidence.metadata["provenance_sha256"])
+        build_model_metadata(evidence.provenance, evidence.metadata["provenance_sha256"])
     )
     if evidence.read(f"{gate}/record.json") != expected_text.encode():
         raise Mismatch("record.json does not follow from provenance.json")

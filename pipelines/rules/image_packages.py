@@ -7,7 +7,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, parse_requirement_lines
-from pipelines.compile.package_lock import PACKAGES, compare, read, select_closure
+from pipelines.compile.package_lock import PACKAGES, compare_with_image, parse_lock, select_closure
 from pipelines.rules.trainyard_jobs import select_our_trainings
 from trainyard.image_packages import Image, find_published_image
 from trainyard.language.definition_document import Document
@@ -53,11 +53,11 @@ def image_cannot_run_job(training_job: tuple[str, Job]) -> Iterator[Violation]:
 
 def _list_broken(image: Image) -> str:
     """Return text that names packages of the lock that the image's Python cannot install."""
-    lock = read((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
+    lock = parse_lock((CHECKOUT / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
     package_names = parse_requirement_lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
     broken_packages = [
         conflict.split(" needs ")[0]
-        for conflict in compare(select_closure(lock, package_names, JOBS), image).broken
+        for conflict in compare_with_image(select_closure(lock, package_names, JOBS), image).broken
     ]
     first = [
         package for package in broken_packages if re.match(r"(numpy|pandas|scikit-learn) ", package)

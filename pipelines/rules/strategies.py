@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from pipelines.rules.trainyard_jobs import count_ranks, parse, read_settings, select_our_trainings
-from steps.train.config import LAUNCHERS, refuse_image, refuse_machines
-from training.strategy_table import refuse_torch
+from steps.train.config import LAUNCHERS, explain_missing_library, explain_unfit_machines
+from training.strategy_table import explain_unfit_torch
 from trainyard.foresight.cloud_machines import find_device
 from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.validate.rules.images import IMAGE, match_aws_image, parse_torch_version
@@ -45,7 +45,7 @@ def strategy_on_wrong_machine(job: Job) -> Iterator[Violation]:
     strategy, machine = to_known_text(job.hyperparameters.get("strategy")), job.machine
     if strategy and machine:
         launcher = LAUNCHERS.get(strategy, "torchrun")
-        if refusal := refuse_machines(strategy, launcher, machine.name):
+        if refusal := explain_unfit_machines(strategy, launcher, machine.name):
             yield job.make_violation(job.build_resource_path("InstanceType"), refusal)
 
 
@@ -66,7 +66,7 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
         f"{image['repository']}:{image['tag']} has no SMP library; its images are those of "
         "smdistributed-modelparallel"
         if strategy == "smp"
-        else refuse_image(strategy, version, None)
+        else explain_missing_library(strategy, version, None)
     )
     if refusal:
         yield job.make_violation(job.image_at, refusal)
@@ -82,7 +82,7 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
 )
 def image_with_older_torch(job: Job) -> Iterator[Violation]:
     config, version = read_settings(job), parse_torch_version(job.image)
-    if config and version and (refusal := refuse_torch(config, version)):
+    if config and version and (refusal := explain_unfit_torch(config, version)):
         yield job.make_violation(job.image_at, refusal)
 
 

@@ -2,7 +2,7 @@
 
 from pydantic import ValidationError
 
-from pipelines.advice.training_setting import with_largest
+from pipelines.advice.training_setting import build_largest_hyperparameters
 from training.config import TrainConfig
 from trainyard.language.definition_document import Document
 from trainyard.language.evaluation import iter_unknowns
@@ -15,7 +15,7 @@ def select_our_trainings(document: Document) -> list[Job]:
     """Return our loop's training jobs with known or searched hyperparameters, for ``select``."""
     ours = []
     for job in select_training_jobs(document):
-        values = with_largest(job)
+        values = build_largest_hyperparameters(job)
         if all(mark in values for mark in MARKS) and not any(iter_unknowns(values)):
             ours.append(job)
     return ours
@@ -33,7 +33,7 @@ def parse(job: Job) -> TrainConfig:
     """Return the loop's settings, as ``read_settings`` does, but raise ValidationError if
     invalid.
     """
-    fields, values = TrainConfig.model_fields, with_largest(job)
+    fields, values = TrainConfig.model_fields, build_largest_hyperparameters(job)
     return TrainConfig(**{k: v for k, v in values.items() if k in fields})
 
 

@@ -80,12 +80,12 @@ def round_value(value: str) -> str:
 def rank_trials(search_trials: Iterable[Trial]) -> list[Trial]:
     """Return the training jobs ordered by objective: the best first, those without one last."""
 
-    def place(trial: Trial) -> tuple[bool, float]:
+    def build_sort_key(trial: Trial) -> tuple[bool, float]:
         """Return the trial's sort key: the better the objective, the smaller."""
         value = trial["objective"]
         return value is None, 0.0 if value is None else -value if trial["maximize"] else value
 
-    return sorted(search_trials, key=place)
+    return sorted(search_trials, key=build_sort_key)
 
 
 def find_incumbents(search_trials: Iterable[Trial]) -> list[tuple[int, float]]:

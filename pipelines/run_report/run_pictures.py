@@ -200,11 +200,11 @@ def _build_rows(gate: Gate, gate_checks: Sequence[dict[str, Any]], metric: str) 
 
 def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
     """Draw each row as a point with its interval."""
-    for place, (_, interval, colour) in enumerate(rows):
+    for index, (_, interval, colour) in enumerate(rows):
         value = interval["value"]
         ends = [value if interval[end] is None else interval[end] for end in ("low", "high")]
         spread = [[value - ends[0]], [ends[1] - value]]
-        axes.errorbar(value, place, xerr=spread, fmt="o", color=colour, capsize=3)
+        axes.errorbar(value, index, xerr=spread, fmt="o", color=colour, capsize=3)
     axes.set_yticks(range(len(rows)), [label for label, _, _ in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)

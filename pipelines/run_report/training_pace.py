@@ -84,7 +84,7 @@ class Paces:
         if interval.isdecimal() and read_latest_metrics(job).get("train:step", 0) <= int(interval):
             return ""
         pace = self.find_pace(execution, job)
-        return pace.said() if pace else ""
+        return pace.describe_slowness() if pace else ""
 
 
 def read_pace(execution: Execution, steps: Steps) -> Pace | None:
@@ -292,8 +292,8 @@ def format_value(row: Row, gate: Mapping[str, Any]) -> str:
 
 def format_demand(row: Row) -> str:
     """Return the check's requirement of its value, or of one of its limits, as text."""
-    usual = "at most" if row["direction"] == "lower" else "at least"
-    return f"{_limit(row) or usual} {_format_number(row['threshold'])}"
+    default_limit = "at most" if row["direction"] == "lower" else "at least"
+    return f"{_limit(row) or default_limit} {_format_number(row['threshold'])}"
 
 
 def format_limits(row: Row) -> str:

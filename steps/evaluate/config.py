@@ -67,21 +67,21 @@ class EvaluationScript(Section):
 
     @field_validator("script")
     @classmethod
-    def _is_python(cls, script: str | None) -> str | None:
+    def _check_script(cls, script: str | None) -> str | None:
         if script is not None and not script.endswith(".py"):
             raise ValueError(f"{script!r} must end in .py")
         return script
 
     @field_validator("channels")
     @classmethod
-    def _are_channels(cls, channels: dict[str, str]) -> dict[str, str]:
+    def _check_channels(cls, channels: dict[str, str]) -> dict[str, str]:
         if own_inputs := sorted({*channels} & {*INPUTS}):
             raise ValueError(f"{own_inputs[0]!r} is the job's own input; choose another name")
         return check_channels(channels)
 
     @field_validator("metrics")
     @classmethod
-    def _are_metrics(cls, metrics: dict[str, Any]) -> dict[str, Any]:
+    def _check_metrics(cls, metrics: dict[str, Any]) -> dict[str, Any]:
         for name in metrics:
             if not re.fullmatch(METRIC, name) or name in COLUMNS:
                 raise ValueError(

@@ -10,15 +10,17 @@ from typing import Any
 WARM, REQUESTS = 10, 100
 
 
-def measure_latency(seconds: Callable[[int], float], device: str, threads: int) -> dict[str, Any]:
+def measure_latency(
+    time_request: Callable[[int], float], device: str, threads: int
+) -> dict[str, Any]:
     """Return the latency for evaluation.json. The first WARM requests do not count.
 
     Other load on the machine makes it longer, never shorter.
 
     Args:
-        seconds: function that runs the request with a given number and returns its seconds.
+        time_request: function that runs the request with a given number and returns its seconds.
     """
-    durations = [seconds(number) for number in range(WARM + REQUESTS)][WARM:]
+    durations = [time_request(number) for number in range(WARM + REQUESTS)][WARM:]
     shares = quantiles(durations, n=100, method="inclusive")
     return {
         "p50_ms": shares[49] * 1000,

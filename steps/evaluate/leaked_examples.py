@@ -27,11 +27,11 @@ def count_leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
     a group of its own.
     """
     with tempfile.TemporaryDirectory() as name:
-        sides = {side: Path(name) / side for side in ("train", "test")}
-        for side, blocks in (("train", train), ("test", test)):
-            _spill_ids(sides[side], blocks)
-        rows, leak_count, _, _ = _count_overlap(sides, "example")
-        _, _, groups, leaked_groups = _count_overlap(sides, "group")
+        folders = {split: Path(name) / split for split in ("train", "test")}
+        for split, blocks in (("train", train), ("test", test)):
+            _spill_ids(folders[split], blocks)
+        rows, leak_count, _, _ = _count_overlap(folders, "example")
+        _, _, groups, leaked_groups = _count_overlap(folders, "group")
     return {
         "examples": leak_count,
         "groups": leaked_groups,
@@ -64,14 +64,14 @@ def _spill_ids(folder: Path, blocks: Iterable[Block]) -> None:
                     file.write(part_ids.tobytes())
 
 
-def _count_overlap(sides: dict[str, Path], kind: str) -> list[int]:
+def _count_overlap(folders: dict[str, Path], kind: str) -> list[int]:
     """Return the test split's rows, rows in train, distinct ids, and distinct ids in train."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
-        ids = np.fromfile(_build_part_path(sides["test"], kind, part), np.int64)
+        ids = np.fromfile(_build_part_path(folders["test"], kind, part), np.int64)
         distinct, rows = np.unique(ids, return_counts=True)
         hit = np.zeros(len(distinct), bool)
-        for piece in _read_pieces(_build_part_path(sides["train"], kind, part)):
+        for piece in _read_pieces(_build_part_path(folders["train"], kind, part)):
             hit |= np.isin(distinct, piece)
         total += [rows.sum(), rows[hit].sum(), len(distinct), hit.sum()]
     return total.tolist()

@@ -59,7 +59,7 @@ class Source:
         if self.uri is None:
             return open_artifact(self.folder, self.base)[1]
         model = workload.model()
-        base_model.fill(model, workload, name, self.folder, self.uri)
+        base_model.fill_model(model, workload, name, self.folder, self.uri)
         return model.eval()
 
 
@@ -123,16 +123,18 @@ def open_champion(
     if arn in (NONE, UNRESOLVED_ARN):
         return None, None
     try:
-        return _open_folder(folder, challenger, base), None
+        return _open_champion_folder(folder, challenger, base), None
     except TrainyardError as error:
         return None, f"champion {arn} cannot be compared: {error}"
 
 
-def _open_folder(folder: Path, challenger: TrainedModel, base: Path | None) -> TrainedModel:
+def _open_champion_folder(
+    folder: Path, challenger: TrainedModel, base: Path | None
+) -> TrainedModel:
     """Return the champion in the folder; raise TrainyardError if it cannot be compared."""
     if (folder / "no-champion.json").exists():
         raise DataError("the parameter ChampionModelUri names no folder with its model")
-    if (base_champion := _as_base(folder, challenger)) is not None:
+    if (base_champion := _open_base_champion(folder, challenger)) is not None:
         return base_champion
     champion = open_archive(folder, challenger.description["workload"], base)
     own_packing, champion_packing = challenger.workload.packing, champion.workload.packing
@@ -145,7 +147,7 @@ def _open_folder(folder: Path, challenger: TrainedModel, base: Path | None) -> T
     return champion
 
 
-def _as_base(folder: Path, challenger: TrainedModel) -> TrainedModel | None:
+def _open_base_champion(folder: Path, challenger: TrainedModel) -> TrainedModel | None:
     """Return the champion if it is the challenger's own base model, otherwise None.
 
     A base model takes the challenger's samples, whatever it was trained on.
@@ -244,13 +246,13 @@ def choose_process_count(model: nn.Module, test: Dataset) -> int:
     split exceeds.
     """
     operations = 2 * sum(parameter.numel() for parameter in model.parameters()) * test.bytes
-    most, worth = torch.cuda.device_count(), WORTH_GPU
-    if not most:
-        most, worth = (
+    maximum, worth = torch.cuda.device_count(), WORTH_GPU
+    if not maximum:
+        maximum, worth = (
             count_cores() // choose_thread_count(model),
             WORTH * choose_thread_count(model),
         )
-    return max(1, min(most, -(-operations // worth)))
+    return max(1, min(maximum, -(-operations // worth)))
 
 
 def choose_thread_count(model: nn.Module) -> int:

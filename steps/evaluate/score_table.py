@@ -130,16 +130,16 @@ def _gather_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
         begin = 0
         while rows + size - begin >= FEW:
             stop = begin + FEW - rows
-            yield _concatenate_blocks([*waiting, _cut(block, begin, stop)])
+            yield _concatenate_blocks([*waiting, _slice_block(block, begin, stop)])
             waiting, rows, begin = [], 0, stop
         if begin < size:
-            waiting.append(_cut(block, begin, size))
+            waiting.append(_slice_block(block, begin, size))
             rows += size - begin
     if rows:
         yield _concatenate_blocks(waiting)
 
 
-def _cut(block: Block, begin: int, stop: int) -> Block:
+def _slice_block(block: Block, begin: int, stop: int) -> Block:
     return {name: values[begin:stop] for name, values in block.items()}
 
 

@@ -50,11 +50,11 @@ class Piece:
     """Numbers of the lines (JSON Lines) or rows (Parquet) in the file, from 1."""
     columns: Mapping[str, list[Any]]
 
-    def make_value_error(self, place: int, column: str, expected: str) -> DataError:
-        """Return the error about the value of ``column`` at index ``place`` of the piece."""
-        value = repr(self.columns[column][place])
+    def make_value_error(self, index: int, column: str, expected: str) -> DataError:
+        """Return the error about the value of ``column`` at index ``index`` of the piece."""
+        value = repr(self.columns[column][index])
         excerpt = value if len(value) <= 60 else f"{value[:60]}…"
-        row = f"{name_row_unit(self.path)} {self.numbers[place]}"
+        row = f"{name_row_unit(self.path)} {self.numbers[index]}"
         return DataError(f"{self.path.name}: {row}: column {column}: is {excerpt}; {expected}")
 
 
@@ -201,9 +201,9 @@ def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -
             block[f"{metric}.weight"] = np.ones(len(piece.numbers))
         elif f"{metric}.sum" in names:
             block[f"{metric}.sum"] = _read_numbers(piece, f"{metric}.sum")
-            block[f"{metric}.weight"] = _read_numbers(piece, f"{metric}.weight", least=0)
+            block[f"{metric}.weight"] = _read_numbers(piece, f"{metric}.weight", lower_bound=0)
     if "probability" in names:
-        block["probability"] = _read_numbers(piece, "probability", least=0, most=1)
+        block["probability"] = _read_numbers(piece, "probability", lower_bound=0, upper_bound=1)
         labels = _read_numbers(piece, "label")
         is_label = (labels == 0) | (labels == 1)
         if not is_label.all():
@@ -269,20 +269,20 @@ def _hash_column_ids(piece: Piece, name: str) -> np.ndarray:
 
 
 def _read_numbers(
-    piece: Piece, name: str, least: float = -math.inf, most: float = math.inf
+    piece: Piece, name: str, lower_bound: float = -math.inf, upper_bound: float = math.inf
 ) -> np.ndarray:
     """Return the column as float64; raise DataError for a value that is not in the range."""
-    bounds = "" if least == -math.inf else f" of {least:g} or more"
-    bounds = bounds if most == math.inf else f" from {least:g} to {most:g}"
+    bounds = "" if lower_bound == -math.inf else f" of {lower_bound:g} or more"
+    bounds = bounds if upper_bound == math.inf else f" from {lower_bound:g} to {upper_bound:g}"
     expected = f"expected a finite number{bounds}"
     _check_types(piece, name, NUMBERS, expected)
     values = piece.columns[name]
     try:
         numbers = np.array(values, np.float64)
     except OverflowError:
-        place = next(i for i, value in enumerate(values) if not _is_finite_number(value))
-        raise piece.make_value_error(place, name, expected) from None
-    right = np.isfinite(numbers) & (numbers >= least) & (numbers <= most)
+        index = next(i for i, value in enumerate(values) if not _is_finite_number(value))
+        raise piece.make_value_error(index, name, expected) from None
+    right = np.isfinite(numbers) & (numbers >= lower_bound) & (numbers <= upper_bound)
     if not right.all():
         raise piece.make_value_error(int(np.argmin(right)), name, expected)
     return numbers
@@ -296,9 +296,9 @@ def _is_finite_number(value: float) -> bool:
         return False
 
 
-def _check_types(piece: Piece, name: str, right: frozenset[type], expected: str) -> None:
-    """Raise DataError for the first value whose type is not one of ``right``."""
+def _check_types(piece: Piece, name: str, allowed_types: frozenset[type], expected: str) -> None:
+    """Raise DataError for the first value whose type is not one of ``allowed_types``."""
     values = piece.columns[name]
-    if not set(map(type, values)) <= right:
-        place = next(i for i, value in enumerate(values) if type(value) not in right)
-        raise piece.make_value_error(place, name, expected)
+    if not set(map(type, values)) <= allowed_types:
+        index = next(i for i, value in enumerate(values) if type(value) not in allowed_types)
+        raise piece.make_value_error(index, name, expected)

@@ -94,7 +94,7 @@ def _measure_latency(
     if options.request is None:
         return None
     out = challenger.output / "latency.json"
-    latency: Any = scoring.script.answer(challenger.files, Request(*options.request), out)
+    latency: Any = scoring.script.measure_latency(challenger.files, Request(*options.request), out)
     return latency
 
 

@@ -60,7 +60,7 @@ class Script:
             self.entry, [self.entry, *self.arguments], self._build_environment(model, output)
         )
 
-    def answer(self, model: Path, request: Request, out: Path) -> dict[str, Any]:
+    def measure_latency(self, model: Path, request: Request, out: Path) -> dict[str, Any]:
         """Time the inference script of the model in folder ``model``; return the latency, which is
         also written to ``out``.
 

@@ -41,12 +41,14 @@ def read_metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
     }
 
 
-def count_leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped: bool) -> Leakage:
+def count_leaks(
+    output: Path, scores: Path, required_counts: Sequence[str], *, grouped: bool
+) -> Leakage:
     """Count the scores' examples and groups that were also trained on; null if not reported.
 
     Args:
         scores: the gate's table.
-        demanded: which of ``examples`` and ``groups`` the recipe's gate limits.
+        required_counts: which of ``examples`` and ``groups`` the recipe's gate limits.
         grouped: whether the scores have groups of their own.
 
     Raises:
@@ -54,9 +56,9 @@ def count_leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped:
     """
     file = find_rows_file(output, TRAIN_EXAMPLES)
     if file is None:
-        if demanded:
+        if required_counts:
             raise DataError(
-                f"gate.max_leaked_{demanded[0]} is set, and evaluate.script wrote no "
+                f"gate.max_leaked_{required_counts[0]} is set, and evaluate.script wrote no "
                 f'{TRAIN_EXAMPLES}.jsonl: write one, with a line {{"example": …}} for each example '
                 "that was trained on, or remove the field"
             )
@@ -65,7 +67,7 @@ def count_leaks(output: Path, scores: Path, demanded: Sequence[str], *, grouped:
     first = next(read_pieces(file), None)
     if grouped == (first is not None and "group" in first.columns):
         return counts
-    if "groups" in demanded:
+    if "groups" in required_counts:
         incomplete, complete = (file.name, "the scores") if grouped else ("the scores", file.name)
         raise DataError(
             f"gate.max_leaked_groups is set, and {incomplete} has no column group as {complete} "
@@ -95,7 +97,7 @@ def _read_json_object(file: Path) -> dict[str, Any]:
     return tree
 
 
-def _check_number(where: str, value: Any) -> float:
+def _check_number(label: str, value: Any) -> float:
     """Return the value as a float; raise DataError if it is not a finite number."""
     right = isinstance(value, int | float) and not isinstance(value, bool)
     try:
@@ -103,4 +105,4 @@ def _check_number(where: str, value: Any) -> float:
             return float(value)
     except OverflowError:
         pass
-    raise DataError(f"{where}: is {value!r}; expected a finite number")
+    raise DataError(f"{label}: is {value!r}; expected a finite number")

@@ -88,8 +88,8 @@ def _sort_part(path: Path) -> Block:
     order = np.argsort(block["example"].view(np.uint64), kind="stable")
     block = {name: values[order] for name, values in block.items()}
     rows, example = block.pop(ROW), block["example"]
-    if (same := np.flatnonzero(example[1:] == example[:-1])).size:
-        raise SameExampleError(int(rows[same[0]]), int(rows[same[0] + 1]))
+    if (duplicate_indices := np.flatnonzero(example[1:] == example[:-1])).size:
+        raise SameExampleError(int(rows[duplicate_indices[0]]), int(rows[duplicate_indices[0] + 1]))
     return block
 
 

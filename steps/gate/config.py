@@ -98,7 +98,7 @@ class GateConfig(DeclaredFields):
         return frozenset(need for check in select_declared(self.values) for need in check.needs)
 
     @property
-    def absolute(self) -> bool:
+    def has_absolute_check(self) -> bool:
         """Return whether any declared check needs no champion."""
         return any("champion" not in check.needs for check in select_declared(self.values))
 
@@ -118,7 +118,7 @@ class GateConfig(DeclaredFields):
         return list_kinds(self.values)
 
     @property
-    def refusals(self) -> list[str]:
+    def value_errors(self) -> list[str]:
         """Return the errors of values that do not fit together, according to the checks."""
         compared_names = {metric for margins in self.comparisons.values() for metric in margins}
         return [refusal for check in load_checks() if (refusal := check.refuse(self.values))] + [

@@ -30,7 +30,7 @@ def run_gate(options: argparse.Namespace) -> None:
     output = options.root / "processing/output/gate/gate.json"
     output.parent.mkdir(parents=True, exist_ok=True)
     atomic_file.write(output, json.dumps(result, indent=1, allow_nan=False))
-    gate_documents.write(options.root, result)
+    gate_documents.write_provenance(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
 

@@ -144,7 +144,9 @@ RECORD_KEYS = (
     *("artifact_sha256", "packages_sha256", "dataset_fingerprint", "checkpoint_step", "identity"),
     *("evaluation_sha256", "gate_sha256", "champion", "provenance_sha256"),
 )
-"""Fields of record.json (``conditions.gate_documents.record``) in the customer metadata."""
+"""Fields of record.json (``conditions.gate_documents.build_model_metadata``) in the customer
+metadata.
+"""
 MOST_METADATA, LONGEST_METADATA = 50, 256  # CustomerMetadataMap, CustomerMetadataValue
 APPROVE_WITH = "python -m pipelines.approve"
 """Value of the customer metadata ``approve_with``. Trainyard's console approves a package with it

@@ -61,7 +61,7 @@ def find_input_folder(options: argparse.Namespace) -> Path:
     return options.input or options.root / "processing/input/raw"
 
 
-def plan_of(options: argparse.Namespace, host: str) -> Plan:
+def build_plan(options: argparse.Namespace, host: str) -> Plan:
     """Return the plan of an instance.
 
     Raises:
@@ -94,7 +94,7 @@ def plan_of(options: argparse.Namespace, host: str) -> Plan:
     return plan
 
 
-def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str]) -> None:
+def check_objects(objects: Sequence[RawObject], folder: Path, inputs: Sequence[str]) -> None:
     """Check that there are raw data files, for each input, and in a known format.
 
     Raises:
@@ -102,16 +102,16 @@ def check_objects(whole: Sequence[RawObject], folder: Path, inputs: Sequence[str
     """
     from steps.shard import readers  # imports pyarrow
 
-    if not whole:
+    if not objects:
         raise DataError("0 files in the raw input; upload data under data.input")
-    folders = {raw.folder for raw in whole}
+    folders = {raw.folder for raw in objects}
     if inputs and (differences := sorted(folders ^ {*inputs})):
         what = "holds no file" if differences[0] in inputs else "is not one of data.inputs"
         raise DataError(
             f"{folder / differences[0]}: {what}; there has to be a folder with data for each of "
             f"{', '.join(sorted(inputs))}, and nothing else"
         )
-    readers.refuse_unknown(raw.name for raw in whole if not raw.files)
+    readers.refuse_unknown(raw.name for raw in objects if not raw.files)
 
 
 def check_inputs(corpus_survey: Survey, inputs: Sequence[str]) -> None:

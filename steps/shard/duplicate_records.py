@@ -19,13 +19,13 @@ def mark_kept_records(order: np.ndarray, tie: np.ndarray, rank: np.ndarray) -> n
         rank: rank of the raw object from which the record comes (n,).
     """
     mask = np.ones(len(order), bool)
-    places = np.argsort(order, kind="stable")
-    sorted_order = order[places]
-    same = sorted_order[1:] == sorted_order[:-1]
-    if not same.any():
+    indices = np.argsort(order, kind="stable")
+    sorted_order = order[indices]
+    equals_next = sorted_order[1:] == sorted_order[:-1]
+    if not equals_next.any():
         return mask
     # Equal hashes are rare, so only these records are sorted by three keys.
-    equals = places[np.append(same, False) | np.append(False, same)]
+    equals = indices[np.append(equals_next, False) | np.append(False, equals_next)]
     equals = equals[np.lexsort((rank[equals], tie[equals], order[equals]))]
     values = order[equals]
     mask[equals] = np.append(True, values[1:] != values[:-1])

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 
 from steps.job_main import run
 from steps.shard import manifests, pool, raw_objects, ray_cluster, shard_progress
-from steps.shard.arguments import check_inputs, check_objects, find_input_folder, parse, plan_of
+from steps.shard.arguments import build_plan, check_inputs, check_objects, find_input_folder, parse
 from steps.shard.manifests import check_share
 from steps.shard.pool import Pool, disk_full_errors
 from steps.shard.shard_plan import Plan
@@ -52,14 +52,14 @@ def shard(options: argparse.Namespace) -> None:
         _check_ray()
         from steps.shard import ray_program
 
-        ray_program.on_cluster(options)
+        ray_program.shard_on_cluster(options)
         return
     group = ray_cluster.read(options.root)
     if len(group.hosts) == 1:
-        _shard_on_one_instance(options, plan_of(options, group.host))
+        _shard_on_one_instance(options, build_plan(options, group.host))
         return
     _check_ray()
-    scratch = plan_of(options, group.host).scratch
+    scratch = build_plan(options, group.host).scratch
     # Next to the scratch folder, not in it, because ``manifests.prepare`` empties it while Ray
     # runs.
     spill = scratch.with_name(f"{scratch.name}-ray")
@@ -70,7 +70,7 @@ def shard(options: argparse.Namespace) -> None:
         if group.host == group.hosts[0]:
             from steps.shard import ray_program  # only now: Ray reads the environment on import
 
-            ray_program.lead(node, options, options.patience)
+            ray_program.run_as_head(node, options, options.patience)
         else:
             node.follow(options.patience)
     with suppress(OSError):
@@ -90,13 +90,13 @@ def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
     """Write the whole dataset in this instance's processes, without Ray."""
     manifests.prepare(plan, [plan.host])
     folder = find_input_folder(options)
-    whole = raw_objects.find(folder, plan.settings)
-    check_objects(whole, folder, options.inputs)
+    objects = raw_objects.find(folder, plan.settings)
+    check_objects(objects, folder, options.inputs)
     from steps.shard import sorted_runs, survey_pass  # import pyarrow
 
     with disk_full_errors(plan.output), Pool(plan, options.processes) as worker_pool:
-        reads = pool.read_objects(whole, plan, worker_pool)
-        corpus = survey_pass.Corpus(whole, [reads], plan)
+        reads = pool.read_objects(objects, plan, worker_pool)
+        corpus = survey_pass.Corpus(objects, [reads], plan)
         check_share(corpus.count_records(), plan.max_bad_share)
         corpus_survey = survey_pass.survey_corpus(corpus, plan)
         # Written before any unit is packed, because the workers read the survey from its file.

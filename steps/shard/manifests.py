@@ -34,7 +34,7 @@ def prepare(plan: Plan, hosts: Sequence[str]) -> None:
     """
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
-    refuse_strangers(plan, hosts)
+    refuse_foreign_files(plan, hosts)
     shard_progress.remove_remains(plan)
 
 
@@ -133,7 +133,7 @@ def write(file_contents: Mapping[Path, bytes]) -> None:
         atomic_file.write(path, content)
 
 
-def refuse_strangers(plan: Plan, hosts: Sequence[str]) -> None:
+def refuse_foreign_files(plan: Plan, hosts: Sequence[str]) -> None:
     """Refuse an output with files of another job, which would become part of this dataset.
 
     Raises:
@@ -187,16 +187,16 @@ class Quarantine:
         self._source, self._limit = source, limit
         self._draft: atomic_file.Draft | None = None
 
-    def add(self, bad: Sequence["Bad"], records: int) -> None:
-        """Write the records ``bad``; ``records`` is the number of the object's records so far, good
-        and bad.
+    def add(self, bad_records: Sequence["Bad"], records: int) -> None:
+        """Write the records ``bad_records``; ``records`` is the number of the object's records so
+        far, good and bad.
 
         Raises:
             DataError: the object is mostly bad, so it is probably of another format.
         """
-        for bad_record in bad:
+        for bad_record in bad_records:
             self._write(bad_record)
-        self.count += len(bad)
+        self.count += len(bad_records)
         if records >= EARLY and self.count > max(0.5, self._limit) * records:
             source = self._source if isinstance(self._source, str) else f"{self._source[0]} …"
             raise DataError(
@@ -237,8 +237,8 @@ def check_share(
         DataError: more than the share ``limit`` are; says how many of which objects, and why.
     """
     records = sum(entry.records for entry in objects)
-    bad = sum(entry.quarantined for entry in objects)
-    if bad <= limit * records:
+    bad_count = sum(entry.quarantined for entry in objects)
+    if bad_count <= limit * records:
         return
     worst = sorted(objects, key=lambda entry: (-entry.quarantined, entry.name))
     worst = [entry for entry in worst if entry.quarantined]
@@ -248,7 +248,7 @@ def check_share(
     ]
     more = f"; and {len(worst) - MAX_OBJECTS} more files" if len(worst) > MAX_OBJECTS else ""
     raise DataError(
-        f"{bad:,} of {records:,} records are bad, more than {setting} {limit:.4%}: "
+        f"{bad_count:,} of {records:,} records are bad, more than {setting} {limit:.4%}: "
         f"{'; '.join(lines)}{more}"
     )
 
@@ -258,7 +258,7 @@ def summarize_bad_records(objects: Sequence[Counts]) -> bytes:
 
     It is written even if there are none, so that the step's output folder is never empty.
     """
-    bad = {
+    counts_by_name = {
         entry.name: {
             "records": entry.records,
             "quarantined": entry.quarantined,
@@ -271,4 +271,4 @@ def summarize_bad_records(objects: Sequence[Counts]) -> bytes:
         "records": sum(entry.records for entry in objects),
         "quarantined": sum(entry.quarantined for entry in objects),
     }
-    return json.dumps(total | {"objects": bad}, indent=1).encode()
+    return json.dumps(total | {"objects": counts_by_name}, indent=1).encode()

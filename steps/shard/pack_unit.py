@@ -82,8 +82,8 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
         if not survey.distinct:
             mask &= mark_kept_records(keys.order, keys.tie, part.ranks)
         if mask.any():
-            places = np.argsort(keys.order[mask], kind="stable")
-            records = part.read_content(mask).take(pa.array(places))
+            indices = np.argsort(keys.order[mask], kind="stable")
+            records = part.read_content(mask).take(pa.array(indices))
             # Runs store categories as strings, but a packing expects dictionaries.
             names = records.schema.names
             arrays = [
@@ -91,7 +91,7 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
                 for name, array in zip(names, records.columns, strict=True)
             ]
             records = pa.RecordBatch.from_arrays(arrays, names)
-            yield records, keys.split[mask][places]
+            yield records, keys.split[mask][indices]
         # Delete the views first: ``forget`` releases memory pages that nothing may access any more.
         del part, keys
         sorted_runs.forget(files)
@@ -124,7 +124,7 @@ class _Outlet:
         return Part(
             records=self._records,
             samples=self._writer.samples,
-            statistics=_as_json(self._packer.statistics()),
+            statistics=_round_trip_json(self._packer.statistics()),
             shards=shards,
         )
 
@@ -139,7 +139,7 @@ def _read_survey(folder: Path, corpus: str) -> Survey:
     return corpus_survey
 
 
-def _as_json(statistics: dict[str, Any]) -> dict[str, Any]:
+def _round_trip_json(statistics: dict[str, Any]) -> dict[str, Any]:
     """Return the statistics as they will be after a round trip through JSON.
 
     Raises:

@@ -36,8 +36,8 @@ Task = RawObject | ShardObject
 def begin(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
     """Do all of the task except waiting for the disk; return a function that does the waiting.
 
-    See ``read_object.sort`` and ``pack_unit.pack``. They are imported here because the process that
-    only waits for its workers does not need Arrow.
+    See ``read_object.write_sorted_runs`` and ``pack_unit.pack``. They are imported here because
+    the process that only waits for its workers does not need Arrow.
     """
     if isinstance(task, ShardObject):
         from steps.shard import pack_unit
@@ -45,7 +45,7 @@ def begin(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[]
         return pack_unit.pack(task, plan, advance)
     from steps.shard import read_object
 
-    return read_object.sort(task, plan, advance)
+    return read_object.write_sorted_runs(task, plan, advance)
 
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class Pool:
                 self._crew.append(_Worker(self._plan, threads))
         waiting = deque(tasks)
         for worker in self._crew:
-            worker.give(waiting.popleft())
+            worker.send_task(waiting.popleft())
         while busy := [worker for worker in self._crew if worker.busy]:
             # Wait at most INTERVAL, so that the log shows progress even while no task finishes.
             ready = wait([worker.process.pipe for worker in busy], INTERVAL)
@@ -259,7 +259,7 @@ class _Worker:
         """Return whether the worker has a task to do, or one whose files it still writes."""
         return bool(self.task or self.writing_task)
 
-    def give(self, task: Task | None) -> None:
+    def send_task(self, task: Task | None) -> None:
         """Send a task to the worker, or None to say that there are no more."""
         self.task = task
         self.process.send(task)
@@ -282,7 +282,7 @@ class _Worker:
             return None
         if kind == "next":
             self.writing_task = self.task
-            self.give(waiting.popleft() if waiting else None)
+            self.send_task(waiting.popleft() if waiting else None)
             return None
         task, self.writing_task = self.writing_task, None
         assert task is not None  # the worker sends "next" for a task before "done"

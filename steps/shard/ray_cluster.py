@@ -164,7 +164,7 @@ class Node:
         self._spill.mkdir(parents=True, exist_ok=True)
         address = self.instances.address
         keep_loopback(address)
-        size, folder = store()
+        size, folder = choose_object_store()
         options = parameter.RayParams(
             gcs_server_port=self.instances.port if head else None,
             gcs_address=None if head else self.head,
@@ -278,15 +278,15 @@ def keep_loopback(address: str) -> None:
         services.get_node_ip_address = lambda address=None: LOOPBACK
 
 
-def is_listening(place: str) -> bool:
+def is_listening(address_port: str) -> bool:
     """Return whether a server is listening at ``address:port``."""
-    address, _, port = place.rpartition(":")
+    address, _, port = address_port.rpartition(":")
     with suppress(OSError), socket.create_connection((address, int(port)), timeout=5):
         return True
     return False
 
 
-def store() -> tuple[int, Path | None]:
+def choose_object_store() -> tuple[int, Path | None]:
     """Return the size of the object store in bytes, and its folder in shared memory.
 
     The folder is None if the container's shared memory is too small (docker gives 64 MB). The

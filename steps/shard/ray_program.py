@@ -22,7 +22,7 @@ from steps.shard.manifests import check_share
 from steps.shard.pool import Pace, check_data
 from steps.shard.raw_objects import RawObject, ShardObject
 from steps.shard.ray_cluster import LOOK_SECONDS, Node, keep_loopback
-from steps.shard.ray_tasks import HostState, OwnRun, Place, Span
+from steps.shard.ray_tasks import HostState, Instance, OwnRun, Span
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import PackedUnit, Read
 from steps.shard.survey import Survey
@@ -43,7 +43,7 @@ END_SECONDS = 30
 """Seconds within which the instances are told how the job has ended."""
 
 
-def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
+def run_as_head(node: Node, options: argparse.Namespace, patience: float) -> None:
     """Start the head, wait for the other instances, and shard on all of them.
 
     Raises:
@@ -52,13 +52,13 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
     """
     hosts = node.instances.hosts
     connect(node)
-    places = [Place(host) for host in hosts]
+    instances = [Instance(host) for host in hosts]
     # What the other instances are told if the block below ends in another way, by a signal or a
     # bug.
     message = "the job was stopped"
     try:
         _wait_for(hosts, patience)
-        Program(places, options, placed=True).run()
+        Program(instances, options, placed=True).run()
         message = ""
     except (RayError, TrainyardError) as error:
         message = str(translate_error(error))
@@ -66,12 +66,15 @@ def lead(node: Node, options: argparse.Namespace, patience: float) -> None:
     finally:
         # Tell only instances that are in the cluster: a task for one that is gone would never run.
         live_hosts = [host for host in hosts[1:] if host in ray.cluster_resources()]
-        ends = [ray_tasks.end.options(resources={host: 1}).remote(message) for host in live_hosts]
+        ends = [
+            ray_tasks.write_ended_file.options(resources={host: 1}).remote(message)
+            for host in live_hosts
+        ]
         ray.wait(ends, num_returns=len(ends), timeout=END_SECONDS) if ends else None
         ray.shutdown()
 
 
-def on_cluster(options: argparse.Namespace) -> None:
+def shard_on_cluster(options: argparse.Namespace) -> None:
     """Shard on the Ray cluster at ``options.address``. Its nodes must share input and output."""
     keep_loopback(options.address)
     checkout = Path(__file__).resolve().parents[2]
@@ -86,7 +89,7 @@ def on_cluster(options: argparse.Namespace) -> None:
         count = len(nodes)
         words = tuple(options.words)
         hosts = [f"node-{number + 1:04d}" for number in range(count)]
-        Program([Place(host, words) for host in hosts], options, placed=False).run()
+        Program([Instance(host, words) for host in hosts], options, placed=False).run()
     except (RayError, TrainyardError) as error:
         raise translate_error(error) from None
     finally:
@@ -159,11 +162,11 @@ class Program:
     """
 
     def __init__(
-        self, places: Sequence[Place], options: argparse.Namespace, *, placed: bool
+        self, instances: Sequence[Instance], options: argparse.Namespace, *, placed: bool
     ) -> None:
-        self._places, self._options, self._placed = places, options, placed
-        self._hosts = [place.host for place in places]
-        self._plan: Plan = arguments.plan_of(options, self._hosts[0])
+        self._instances, self._options, self._placed = instances, options, placed
+        self._hosts = [instance.host for instance in instances]
+        self._plan: Plan = arguments.build_plan(options, self._hosts[0])
 
     def run(self) -> None:
         """Shard the raw data.
@@ -172,24 +175,24 @@ class Program:
             DataError: no raw data; objects that cannot be read; too many bad records.
             TrainyardError: a disk has too little room.
         """
-        whole, parts = self._list_objects()
+        objects, parts = self._list_objects()
         reads = self._read(parts)
-        corpus = Corpus(whole, reads, self._plan)
+        corpus = Corpus(objects, reads, self._plan)
         check_share(corpus.count_records(), self._plan.max_bad_share)
         corpus_survey = self._survey_corpus(corpus)
         arguments.check_inputs(corpus_survey, self._options.inputs)
-        units = survey.divide_units(corpus_survey.list_units(self._plan), len(self._places))
+        units = survey.divide_units(corpus_survey.list_units(self._plan), len(self._instances))
         self._gather(corpus, corpus_survey, units)
         packed_units = self._pack(units)
         self._wait_for_all([
-            self._place_task(place, ray_tasks.finish).remote(place, corpus_survey, own_units)
-            for place, own_units in zip(self._places, packed_units, strict=True)
+            self._place_task(instance, ray_tasks.finish).remote(instance, corpus_survey, own_units)
+            for instance, own_units in zip(self._instances, packed_units, strict=True)
         ])  # fmt: skip
 
-    def _place_task(self, place: Place, task: Any, **options: Any) -> Any:
+    def _place_task(self, instance: Instance, task: Any, **options: Any) -> Any:
         """Return the task with options for the node that has to run it."""
         where = (
-            {"resources": {place.host: 1}} if self._placed else {"scheduling_strategy": "SPREAD"}
+            {"resources": {instance.host: 1}} if self._placed else {"scheduling_strategy": "SPREAD"}
         )
         return task.options(**where, **options)
 
@@ -226,8 +229,8 @@ class Program:
         reads.
         """
         looks = [
-            self._place_task(place, ray_tasks.list_raw_data).remote(place, self._hosts)
-            for place in self._places
+            self._place_task(instance, ray_tasks.list_raw_data).remote(instance, self._hosts)
+            for instance in self._instances
         ]
         states: list[HostState] = self._wait_for_all(looks)
         for host, state in zip(self._hosts, states, strict=True):
@@ -244,21 +247,22 @@ class Program:
                         f"{folder}: {host} sees other files, sizes or times there than "
                         f"{self._hosts[0]}; the input has to be the same on all instances"
                     )
-            whole = raw_objects.build_objects(folder, states[0].files, settings)
-            parts = raw_objects.divide_objects(whole, len(states))
+            objects = raw_objects.build_objects(folder, states[0].files, settings)
+            parts = raw_objects.divide_objects(objects, len(states))
         else:
             self._check_disjoint(states)
             # Files of several instances can belong to one raw object. So the objects are formed
             # from all files first; then they do not depend on the number of instances.
             all_files = [file for state in states for file in state.files]
-            whole = raw_objects.build_objects(folder, all_files, settings)
+            objects = raw_objects.build_objects(folder, all_files, settings)
             files_by_name = [{file.name: file for file in state.files} for state in states]
             parts = [
-                list(raw_objects.limit_to_files(whole, files, settings)) for files in files_by_name
+                list(raw_objects.limit_to_files(objects, files, settings))
+                for files in files_by_name
             ]
-        arguments.check_objects(whole, folder, self._options.inputs)
-        self._check_room(whole, parts, states)
-        return whole, parts
+        arguments.check_objects(objects, folder, self._options.inputs)
+        self._check_room(objects, parts, states)
+        return objects, parts
 
     def _check_disjoint(self, states: Sequence[HostState]) -> None:
         """Check that no file is on two instances."""
@@ -275,7 +279,7 @@ class Program:
 
     def _check_room(
         self,
-        whole: Sequence[RawObject],
+        objects: Sequence[RawObject],
         parts: Sequence[Sequence[RawObject]],
         states: Sequence[HostState],
     ) -> None:
@@ -284,7 +288,7 @@ class Program:
         Raises:
             TrainyardError: a disk is too small.
         """
-        total = sum(raw.bytes for raw in whole)
+        total = sum(raw.bytes for raw in objects)
         for host, part, state in zip(self._hosts, parts, states, strict=True):
             # Whichever is more: what the instance reads, or an even share of what is packed.
             share = max(sum(raw.bytes for raw in part), total // len(states))
@@ -303,8 +307,8 @@ class Program:
         results = self._log_pace("raw objects", [
             (
                 raw,
-                self._place_task(self._places[number], ray_tasks.read).remote(
-                    self._places[number], raw
+                self._place_task(self._instances[number], ray_tasks.read).remote(
+                    self._instances[number], raw
                 ),
             )
             for number, raw in work
@@ -352,17 +356,17 @@ class Program:
         duplicates: list[Any] = []
         for span in spans:
             streams = [
-                self._place_task(place, ray_tasks.read_keys).remote(place, own, span)
-                for place, own in zip(self._places, names, strict=True)
+                self._place_task(instance, ray_tasks.read_keys).remote(instance, own, span)
+                for instance, own in zip(self._instances, names, strict=True)
             ]
             task = ray_tasks.find_duplicates.options(num_returns=1 + len(streams))
             duplicates.append(task.remote(corpus_ref, *streams))
         marks = [
-            self._place_task(place, ray_tasks.mark).remote(
-                place, runs, spans, *(refs[1 + number] for refs in duplicates)
+            self._place_task(instance, ray_tasks.mark).remote(
+                instance, runs, spans, *(refs[1 + number] for refs in duplicates)
             )
-            for number, (place, runs) in enumerate(
-                zip(self._places, self._list_own_runs(corpus), strict=True)
+            for number, (instance, runs) in enumerate(
+                zip(self._instances, self._list_own_runs(corpus), strict=True)
             )
         ]
         for counts in self._wait_for_all([refs[0] for refs in duplicates]):
@@ -393,7 +397,7 @@ class Program:
         count = max(map(len, waves))
         megabytes = sum(corpus_survey.bytes.values()) / 1e6
         log.info("gathering %.1f MB of records in %d waves", megabytes, count)
-        runs: list[list[Any]] = [[] for _ in self._places]
+        runs: list[list[Any]] = [[] for _ in self._instances]
         previous: list[Any] = []
         for number in range(count):
             wave_runs = [own[number] if number < len(own) else [] for own in waves]
@@ -411,19 +415,21 @@ class Program:
             for rank, counts in enumerate(corpus_survey.objects)
         }
         surveys = []
-        for place, refs in zip(self._places, runs, strict=True):
+        for instance, refs in zip(self._instances, runs, strict=True):
             gathered = [
                 (f"{ray_tasks.GATHERED}/{run.name}", ranks[folder])
                 for own_runs in self._wait_for_all(refs)
                 for folder, run in own_runs
             ]
             own = corpus_survey.model_copy(update={"runs": gathered, "distinct": True})
-            surveys.append((place, own))
+            surveys.append((instance, own))
         # Instances delete the runs that they have read only now, when all have gathered.
         self._wait_for_all(
             [
-                self._place_task(place, ray_tasks.write_survey_and_delete_runs).remote(place, own)
-                for place, own in surveys
+                self._place_task(instance, ray_tasks.write_survey_and_delete_runs).remote(
+                    instance, own
+                )
+                for instance, own in surveys
             ]
         )
 
@@ -436,18 +442,18 @@ class Program:
         """
         flat = [span for own in spans for span in own]
         pieces = []
-        for place, own in zip(self._places, wave_runs, strict=True):
+        for instance, own in zip(self._instances, wave_runs, strict=True):
             if own and flat:
-                task = self._place_task(place, ray_tasks.cut, num_returns=len(flat))
-                cuts = task.remote(place, own, flat)
+                task = self._place_task(instance, ray_tasks.cut, num_returns=len(flat))
+                cuts = task.remote(instance, own, flat)
                 # Ray returns a list of references only if a task has several results.
                 pieces.append(cuts if len(flat) > 1 else [cuts])
         gathered, first = [], 0
-        for place, own in zip(self._places, spans, strict=True):
+        for instance, own in zip(self._instances, spans, strict=True):
             columns = [cuts[first + n] for n in range(len(own)) for cuts in pieces]
             first += len(own)
-            task = self._place_task(place, ray_tasks.gather)
-            gathered.append(task.remote(place, number, own, *columns))
+            task = self._place_task(instance, ray_tasks.gather)
+            gathered.append(task.remote(instance, number, own, *columns))
         return gathered
 
     def _pack(
@@ -459,8 +465,8 @@ class Program:
         results = self._log_pace("units", [
             (
                 unit,
-                self._place_task(self._places[number], ray_tasks.pack).remote(
-                    self._places[number], unit
+                self._place_task(self._instances[number], ray_tasks.pack).remote(
+                    self._instances[number], unit
                 ),
             )
             for number, unit in work

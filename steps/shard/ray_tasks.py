@@ -46,7 +46,7 @@ instance's runs before it."""
 
 
 @dataclass(frozen=True)
-class Place:
+class Instance:
     """An instance on which a task works. Its name selects the folders with its files."""
 
     host: str
@@ -55,16 +55,16 @@ class Place:
 
 
 @functools.lru_cache(64)
-def _read_job(place: Place) -> tuple[Plan, Path]:
+def _read_job(instance: Instance) -> tuple[Plan, Path]:
     """Return the instance's plan and input folder."""
     # Ray runs one task on each core, so each task uses one thread.
     set_threads(1)
-    options = arguments.parse([*place.words] or json.loads(os.environ[JOB]))
-    return arguments.plan_of(options, place.host), arguments.find_input_folder(options)
+    options = arguments.parse([*instance.words] or json.loads(os.environ[JOB]))
+    return arguments.build_plan(options, instance.host), arguments.find_input_folder(options)
 
 
-def _plan(place: Place) -> Plan:
-    return _read_job(place)[0]
+def _read_plan(instance: Instance) -> Plan:
+    return _read_job(instance)[0]
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class HostState:
 
 
 @ray.remote
-def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
+def list_raw_data(instance: Instance, hosts: Sequence[str]) -> HostState:
     """Prepare the output folder; return the instance's raw files, identity and free disk space."""
-    plan, folder = _read_job(place)
+    plan, folder = _read_job(instance)
     with disk_full_errors(plan.output):
         manifests.prepare(plan, hosts)
         files = raw_objects.list_files(folder) if folder.is_dir() else []
@@ -90,18 +90,18 @@ def list_raw_data(place: Place, hosts: Sequence[str]) -> HostState:
 
 
 @ray.remote
-def read(place: Place, raw: RawObject) -> Read | str:
+def read(instance: Instance, raw: RawObject) -> Read | str:
     """Read a raw object into sorted runs; return its progress record, or the error in its data."""
-    plan, folder = _read_job(place)
+    plan, folder = _read_job(instance)
     # Replace the path by the one on the instance that runs this task.
     raw = replace(raw, path=folder if raw.files else folder / raw.name)
     return _run_task(raw, Read, raw.unit, plan)
 
 
 @ray.remote
-def pack(place: Place, unit: ShardObject) -> PackedUnit | str:
+def pack(instance: Instance, unit: ShardObject) -> PackedUnit | str:
     """Pack a unit; return its progress record, or the error in its data."""
-    return _run_task(unit, PackedUnit, unit.stem, _plan(place))
+    return _run_task(unit, PackedUnit, unit.stem, _read_plan(instance))
 
 
 def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
@@ -115,12 +115,14 @@ def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
 
 
 @ray.remote
-def read_keys(place: Place, names: Sequence[str], span: tuple[int, int]) -> tuple[Any, np.ndarray]:
+def read_keys(
+    instance: Instance, names: Sequence[str], span: tuple[int, int]
+) -> tuple[Any, np.ndarray]:
     """Return the keys of an instance's records in a range of hashes, and each run's record count.
 
     The keys are in Arrow's stream format, as ``_serialize_batches`` returns them.
     """
-    paths = [_plan(place).scratch / name for name in names]
+    paths = [_read_plan(instance).scratch / name for name in names]
     [(batch, counts)] = sorted_runs.read_keys(paths, [span])
     return _serialize_batches([batch]), counts
 
@@ -140,13 +142,13 @@ def find_duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[An
 
 @ray.remote
 def mark(
-    place: Place, runs: Sequence[OwnRun], spans: Sequence[tuple[int, int]], *masks: bytes
+    instance: Instance, runs: Sequence[OwnRun], spans: Sequence[tuple[int, int]], *masks: bytes
 ) -> None:
     """Write to LEFT_OUT which of an instance's records are left out.
 
     ``masks`` has one bit mask for each range of hashes in ``spans``.
     """
-    scratch = _plan(place).scratch
+    scratch = _read_plan(instance).scratch
     records = sum(run.records for _, run, _ in runs)
     if not records:
         return
@@ -167,13 +169,13 @@ def mark(
 
 
 @ray.remote
-def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
+def cut(instance: Instance, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
     """Return for each span the keys and content of the records in these runs that are kept.
 
     If there is only one span, the result is not in a list, because that is what Ray expects of a
     task with one result.
     """
-    scratch = _plan(place).scratch
+    scratch = _read_plan(instance).scratch
     path = scratch / LEFT_OUT
     marks = np.memmap(path, bool, "r") if path.is_file() else None
     pieces: list[list[pa.RecordBatch]] = [[] for _ in spans]
@@ -195,7 +197,7 @@ def cut(place: Place, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
 
 @ray.remote
 def gather(
-    place: Place, wave: int, spans: Sequence[Span], *pieces: Any
+    instance: Instance, wave: int, spans: Sequence[Span], *pieces: Any
 ) -> list[tuple[str, RunFile]]:
     """Write the records of an instance's spans as runs; return each run with its first folder.
 
@@ -203,7 +205,7 @@ def gather(
     the next span. They are arguments of the task so that Ray starts it when they have arrived. If
     the task itself waited for them, Ray would start another worker in the meantime.
     """
-    plan = _plan(place)
+    plan = _read_plan(instance)
     folder, limit = plan.scratch / GATHERED, min(RUN_BYTES, plan.shard_bytes)
     with disk_full_errors(folder):
         folder.mkdir(exist_ok=True)
@@ -220,12 +222,12 @@ def gather(
 
 
 @ray.remote
-def write_survey_and_delete_runs(place: Place, corpus_survey: Survey) -> None:
+def write_survey_and_delete_runs(instance: Instance, corpus_survey: Survey) -> None:
     """Write the survey that is used for packing, and delete the runs that the instance has read.
 
     Call it when all instances have gathered their records.
     """
-    plan = _plan(place)
+    plan = _read_plan(instance)
     with disk_full_errors(plan.progress):
         shard_progress.write(corpus_survey, survey.STEM, plan.progress)
     # Delete files only: the folder of the gathered runs is in the same folder, and is still needed.
@@ -235,9 +237,11 @@ def write_survey_and_delete_runs(place: Place, corpus_survey: Survey) -> None:
 
 
 @ray.remote
-def finish(place: Place, corpus_survey: Survey, packed: dict[ShardObject, PackedUnit]) -> None:
+def finish(
+    instance: Instance, corpus_survey: Survey, packed: dict[ShardObject, PackedUnit]
+) -> None:
     """Write the instance's manifests, and delete its scratch folder. This is its last task."""
-    plan = _plan(place)
+    plan = _read_plan(instance)
     with disk_full_errors(plan.output):
         manifests.finish(corpus_survey, packed, plan)
     shutil.rmtree(plan.scratch, ignore_errors=True)
@@ -247,7 +251,7 @@ def finish(place: Place, corpus_survey: Survey, packed: dict[ShardObject, Packed
 
 # It asks for no core, because it must not wait until another task has finished.
 @ray.remote(num_cpus=0)
-def end(message: str) -> None:
+def write_ended_file(message: str) -> None:
     """Write to the instance's ENDED file how the job has ended; "" means success."""
     atomic_file.write(Path(os.environ[ENDED]), json.dumps(message).encode())
 

@@ -26,7 +26,9 @@ RUN_BYTES = 64 * 10**6
 """Maximum bytes of a run, plus one batch of the reader. Sorting takes twice that in memory."""
 
 
-def sort(raw: RawObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+def write_sorted_runs(
+    raw: RawObject, plan: Plan, advance: Callable[[int], None]
+) -> Callable[[], None]:
     """Read ``raw``, and write its sorted runs.
 
     Return a function that waits until the quarantine file is on the disk and then writes the
@@ -82,8 +84,8 @@ class Records:
         """Yield batches: (keys, the packing's columns with categories as plain strings)."""
         columns = self._plan.columns
         for batch in read(self._raw.path, columns, self._raw.files, int(self._plan.inputs)):
-            self.count += len(batch.records) + len(batch.bad)
-            self._quarantine.add(batch.bad, self.count)
+            self.count += len(batch.records) + len(batch.bad_records)
+            self._quarantine.add(batch.bad_records, self.count)
             if len(batch.records):
                 keys = self._compute_keys(batch.records)
                 records = batch.records.select(list(self._plan.packing.columns))
@@ -95,12 +97,14 @@ class Records:
         plan = self._plan
         hashes = {name: hash_column(records.column(name)) for name in plan.columns}
         tie = record_hashes(list(hashes.values()))
-        same = record_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
+        identity_hashes = (
+            record_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
+        )
         key = tie if plan.key is None else hashes[plan.key]
         return Keys(
             # The hash is mixed, because it may also decide the split: unmixed, all records of the
             # test split would have low values of ``order``.
-            order=mix_bits(same),
+            order=mix_bits(identity_hashes),
             tie=tie,
             size=_measure_record_sizes(records.select(list(plan.packing.columns))),
             split=split_numbers(key, plan.validation_share, plan.test_share),

@@ -40,7 +40,7 @@ def hash_column(column: pa.Array) -> np.ndarray:
     if pa.types.is_integer(column.type):
         return _hash_nulls(hash_array(column.fill_null(0).to_numpy()), column)
     if pa.types.is_list(column.type):
-        return _hash_nulls(_compute_digests(*_list_bytes(column)), column)
+        return _hash_nulls(_compute_digests(*_view_list_bytes(column)), column)
     if pa.types.is_binary(column.type):
         return _hash_nulls(_compute_digests(*_view_bytes(column)), column)
     if pa.types.is_string(column.type) and column.nbytes < CATEGORY_BYTES * len(column):
@@ -80,7 +80,7 @@ def _view_bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
     return ends, memoryview(values or b"")
 
 
-def _list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
+def _view_list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
     """Return the same as ``_view_bytes`` for lists of numbers; null counts as an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     values = column.flatten().to_numpy(zero_copy_only=False)
@@ -115,7 +115,7 @@ def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float
     return out
 
 
-def split_of(key: str | float, validation_share: float, test_share: float) -> str:
+def find_split(key: str | float, validation_share: float, test_share: float) -> str:
     """Return the name of the split of every record with this key."""
     hashes = hash_column(pa.array([key]))
     return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

@@ -43,7 +43,7 @@ class ShardSettings(Settings):
     record does not matter."""
 
     @model_validator(mode="after")
-    def _some_training_data(self) -> Self:
+    def _check_training_share(self) -> Self:
         if self.validation_share + self.test_share >= 0.8:
             raise ValueError(
                 f"validation_share {self.validation_share} + test_share {self.test_share} leave "

@@ -81,12 +81,12 @@ class RunWriter:
         records = pa.concat_batches(self._waiting)
         self._waiting, self._bytes = [], 0
         order, tie = _to_numpy(records, 0), _to_numpy(records, 1)
-        places = np.argsort(order, kind="stable")
+        indices = np.argsort(order, kind="stable")
         if self._unique:
             mask = mark_kept_records(order, tie, np.zeros(len(order), np.uint8))
             self.duplicates += len(order) - int(mask.sum())
-            places = places[mask[places]]
-        records = records.take(pa.array(places))
+            indices = indices[mask[indices]]
+        records = records.take(pa.array(indices))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, records.schema) as file:
             file.write_batch(records)

@@ -16,7 +16,7 @@ from training.weights.finetuning.adapters import (
     PACKAGES,
     Adapters,
     Tuning,
-    refuse_adapters,
+    explain_impossible_adapters,
 )
 from training.weights.starting_weights import StartFrom
 
@@ -198,7 +198,7 @@ class TrainStepConfig(ScriptSettings):
         return self.watch.model_copy(update={"cost_beyond_plan": planned_cost})
 
     @model_validator(mode="after")
-    def _adapters_fit(self) -> Self:
+    def _check_adapters(self) -> Self:
         if self.loop is None and (self.adapters or self.freeze):
             raise ValueError("adapters and freeze are for the training loop; remove them")
         if self.adapters is None:
@@ -207,13 +207,13 @@ class TrainStepConfig(ScriptSettings):
             raise ValueError(FROZEN_TWICE.format(", ".join(self.freeze)))
         if self.start_from is None or self.start_from.checkpoint:
             raise ValueError(f"adapters: {NO_BASE}")
-        if self.loop and (refusal := refuse_adapters(self.loop)):
+        if self.loop and (refusal := explain_impossible_adapters(self.loop)):
             raise ValueError(refusal)
         return self
 
     @model_validator(mode="before")
     @classmethod
-    def _scripts_default(cls, values: Any) -> Any:
+    def _set_script_defaults(cls, values: Any) -> Any:
         """Set ``max_restarts`` to 0 for a script, unless the recipe sets it."""
         if isinstance(values, dict) and values.get("script"):
             # A value in the recipe takes precedence over this default.
@@ -221,7 +221,7 @@ class TrainStepConfig(ScriptSettings):
         return values
 
     @model_validator(mode="after")
-    def _one_program(self) -> Self:
+    def _check_program(self) -> Self:
         programs = [name for name in PROGRAMS if getattr(self, name) is not None]
         if len(programs) != 1:
             problem = f"{' and '.join(programs)} are set" if programs else "none is set"
@@ -236,7 +236,7 @@ class TrainStepConfig(ScriptSettings):
         return self
 
     @model_validator(mode="after")
-    def _fields_fit_each_other(self) -> Self:
+    def _check_field_combinations(self) -> Self:
         if self.training_plan and (self.spot or self.fallback_instance_types):
             raise ValueError(
                 "training_plan: its machines are reserved, and of one type; remove "
@@ -271,14 +271,16 @@ class TrainStepConfig(ScriptSettings):
         return self
 
     @model_validator(mode="after")
-    def _fallbacks_fit(self) -> Self:
+    def _check_fallback_types(self) -> Self:
         types = (self.instance_type, *self.fallback_instance_types)
         for name in self.fallback_instance_types:
             if types.count(name) > 1:
                 raise ValueError(
                     f"fallback_instance_types: {name} is listed twice, or is also instance_type"
                 )
-            if self.loop and (refusal := refuse_machines(self.loop.strategy, self.launcher, name)):
+            if self.loop and (
+                refusal := explain_unfit_machines(self.loop.strategy, self.launcher, name)
+            ):
                 raise ValueError(f"fallback_instance_types: {refusal}")
         return self
 
@@ -296,7 +298,7 @@ class TrainStepConfig(ScriptSettings):
             )
         if self.launcher not in ("torchrun", "mpi"):
             raise ValueError(f"launcher {self.launcher} is only for a script; choose torchrun")
-        if refusal := refuse_machines(loop.strategy, self.launcher, self.instance_type):
+        if refusal := explain_unfit_machines(loop.strategy, self.launcher, self.instance_type):
             raise ValueError(refusal)
         if self.ranks:
             try:
@@ -366,7 +368,7 @@ MPI driver imports both of its packages.
 """
 
 
-def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | None:
+def explain_unfit_machines(strategy: str, launcher: str, instance_type: str) -> str | None:
     """Return why this launcher cannot start the strategy on such machines, or None if it can."""
     required_launcher = LAUNCHERS.get(strategy, launcher)
     if launcher != required_launcher:
@@ -386,7 +388,9 @@ def refuse_machines(strategy: str, launcher: str, instance_type: str) -> str | N
     return None
 
 
-def refuse_image(strategy: str, pytorch_version: str, training_image: str | None) -> str | None:
+def explain_missing_library(
+    strategy: str, pytorch_version: str, training_image: str | None
+) -> str | None:
     """Return why the image does not contain a strategy's library.
 
     Return None if it does, or if the recipe names its own training image.

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from steps import job_main
-from steps.job_arguments import add, read
+from steps.job_arguments import add_options, read
 from steps.workload_settings import overlay_settings, separate_settings
 from training.config import TrainConfig
-from training.in_place_restart import Attempt, refuse_what_failed
+from training.in_place_restart import Attempt, refuse_failed_attempt
 from training.input_shares import read_mixture
-from training.strategy_table import refuse_torch
+from training.strategy_table import explain_unfit_torch
 from training.watching.watcher import read_watching
-from training.weights.finetuning.adapters import NO_BASE, read_tuning, refuse_adapters
+from training.weights.finetuning.adapters import NO_BASE, explain_impossible_adapters, read_tuning
 from training.weights.starting_weights import CHANNEL, check_step, open_start, read_start
 from training.workloads import read_settings
 from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
@@ -44,7 +44,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
     # SMP (SageMaker's model parallel library) reads this argument itself.
     parser.add_argument("--mp_parameters", help=argparse.SUPPRESS)
-    add(parser, TrainConfig)
+    add_options(parser, TrainConfig)
     remaining_arguments, search_values = separate_settings(arguments)
     options = parser.parse_args(remaining_arguments)
     options.searched = search_values
@@ -70,7 +70,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     The number of each step that is reported is added to ``steps``.
     """
     failure = options.root / "output/failure"
-    refuse_what_failed(failure)
+    refuse_failed_attempt(failure)
     session_fields = _read_session_fields(options)
     # Exclude from garbage collection only in a process that imports torch for the first time. In a
     # test or a notebook, the objects that exist already can still be collected.
@@ -79,7 +79,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
 
         from training import session
 
-    if refusal := refuse_torch(session_fields["config"], torch.__version__):
+    if refusal := explain_unfit_torch(session_fields["config"], torch.__version__):
         raise TrainingError(refusal)
     training = session.JobSettings(**session_fields)
     built = session.build(training)
@@ -103,7 +103,7 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
     mixture, tuning = read_mixture(options.mixture), read_tuning(options.tuning)
     if tuning.adapters and (start is None or start.base is None):
         raise TrainingError(f"train.adapters: {NO_BASE}")
-    if tuning.adapters and (refusal := refuse_adapters(config)):
+    if tuning.adapters and (refusal := explain_impossible_adapters(config)):
         raise TrainingError(refusal)
     return {
         "config": config,
@@ -121,12 +121,12 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
 def report_failure(error: TrainyardError, failure: Path) -> None:
     """Report the error like ``job_main.report``, but not a lost rank while torchrun restarts it."""
     attempt = Attempt.read()
-    if attempt.restarts_after(error):
+    if attempt.is_restarted_after(error):
         print(f"error: {error}", flush=True)
         return
-    if isinstance(error, LostRankError) and attempt.most:
+    if isinstance(error, LostRankError) and attempt.max_restarts:
         error = LostRankError(
-            f"{error}; restarted {attempt.most} times already (train.max_restarts)"
+            f"{error}; restarted {attempt.max_restarts} times already (train.max_restarts)"
         )
     job_main.report(error, failure)
 
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         job_main.run(lambda: train(options, steps), failure, report_failure)
     except Exception as error:
-        if not Attempt.read().restarts_after(error, has_stepped=bool(steps)):
+        if not Attempt.read().is_restarted_after(error, has_stepped=bool(steps)):
             job_main.write_message(f"{type(error).__name__}: {error}", failure)
         raise
 

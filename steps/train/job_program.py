@@ -44,7 +44,7 @@ def make_s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> 
     )
 
 
-def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
+def iter_start_channels(config: TrainStepConfig) -> Iterator[Channel]:
     """Yield the channel of the model that the training starts from; nothing for fresh weights."""
     if config.start_from is None:
         return
@@ -56,7 +56,7 @@ def start_channel(config: TrainStepConfig) -> Iterator[Channel]:
     yield make_s3_channel(CHANNEL, config.start_from.uri, "File")
 
 
-def split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channel:
+def make_split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channel:
     """Return the channel of ``split``'s shards, from S3 or the file system that mirrors it."""
     if config.fsx:
         # The data repository association shows <root>/runs/<execution id>/shard/<split> here.
@@ -184,8 +184,8 @@ def build_loop_program(
         hyperparameters=_build_hyperparameters(context, config, config.loop, workload),
         metrics=METRICS,
         channels=[
-            *(split_channel(config, splits, split) for split in SPLITS),
-            *start_channel(config),
+            *(make_split_channel(config, splits, split) for split in SPLITS),
+            *iter_start_channels(config),
         ],
         description=f"Distributed training, strategy {config.loop.strategy}",
     )
@@ -209,7 +209,7 @@ def build_script_program(
     options = (
         _build_mpi_options(config) if config.launcher == "mpi" else (config.processes_per_node, [])
     )
-    shards = [split_channel(config, splits, name) for name in SPLITS] if splits else []
+    shards = [make_split_channel(config, splits, name) for name in SPLITS] if splits else []
     return Program(
         source_code=SourceCode(
             source_dir=context.code("train"),

@@ -33,7 +33,7 @@ class FileSystem(FsxLustre):
     """The folder: of FSx for Lustre ``/<mount name>/...``, of EFS any, ``/`` included."""
 
     @model_validator(mode="after")
-    def _has_mount_name(self) -> Self:
+    def _check_mount_name(self) -> Self:
         if self.type == "FSxLustre" and not self.directory_path.strip("/"):
             raise ValueError(
                 f"directory_path: is {self.directory_path!r}; a path on FSx for Lustre begins with "
@@ -127,7 +127,7 @@ class ScriptSettings(Section):
         return {**self.channels, **self.file_systems}
 
     @model_validator(mode="after")
-    def _names_differ(self) -> Self:
+    def _check_names_differ(self) -> Self:
         if shared_names := sorted({*self.channels} & {*self.file_systems}):
             raise ValueError(
                 f"file_systems.{shared_names[0]}: is also a name in channels; choose another name"
@@ -136,7 +136,7 @@ class ScriptSettings(Section):
 
     @field_validator("arguments")
     @classmethod
-    def _are_hyperparameters(cls, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _check_hyperparameters(cls, arguments: dict[str, Any]) -> dict[str, Any]:
         for name, value in arguments.items():
             if not re.fullmatch(r"\S{1,256}", name) or name.startswith("-"):
                 raise ValueError(f"{name!r} is not an argument's name; write epochs for --epochs")
@@ -151,19 +151,19 @@ class ScriptSettings(Section):
 
     @field_validator("channels")
     @classmethod
-    def _are_channels(cls, channels: dict[str, str]) -> dict[str, str]:
+    def _check_channels(cls, channels: dict[str, str]) -> dict[str, str]:
         return check_channels(channels)
 
     @field_validator("file_systems")
     @classmethod
-    def _are_named_like_channels(cls, channels: dict[str, FileSystem]) -> dict[str, FileSystem]:
+    def _check_file_system_names(cls, channels: dict[str, FileSystem]) -> dict[str, FileSystem]:
         for name in channels:
             check_channel_name(name)
         return channels
 
     @field_validator("metrics")
     @classmethod
-    def _are_expressions(cls, expressions: dict[str, str]) -> dict[str, str]:
+    def _check_expressions(cls, expressions: dict[str, str]) -> dict[str, str]:
         for name, regex in expressions.items():
             if not re.fullmatch(METRIC_NAME, name) or not regex or len(regex) > LONGEST_REGEX:
                 raise ValueError(

@@ -48,7 +48,7 @@ class Part(NamedTuple):
     """Output lines of one part."""
 
     scores: list[bytes]
-    bad: list[bytes]
+    quarantined_lines: list[bytes]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +76,21 @@ class Scoring:
         scores.parent.mkdir(parents=True, exist_ok=True)
         records = quarantine_count = 0
         reasons: list[str] = []
-        with atomic_file.Draft(scores) as good, atomic_file.Draft(quarantine) as bad:
+        with (
+            atomic_file.Draft(scores) as scores_draft,
+            atomic_file.Draft(quarantine) as quarantine_draft,
+        ):
             for batch in self._read_pieces(raw):
                 part = self._score_batch(raw, batch)
-                if len(part.scores) + len(part.bad) != batch.record_count:
+                if len(part.scores) + len(part.quarantined_lines) != batch.record_count:
                     raise DataError(
                         f"{raw.name}: {batch.record_count} records in, {len(part.scores)} out"
                     )
-                good.writelines(part.scores)
-                bad.writelines(part.bad)
+                scores_draft.writelines(part.scores)
+                quarantine_draft.writelines(part.quarantined_lines)
                 records += batch.record_count
-                quarantine_count += len(part.bad)
-                bad_lines = map(json.loads, part.bad[: REASONS - len(reasons)])
+                quarantine_count += len(part.quarantined_lines)
+                bad_lines = map(json.loads, part.quarantined_lines[: REASONS - len(reasons)])
                 reasons += [f"line {line['line']}: {line['reason']}" for line in bad_lines]
         if not quarantine_count:
             quarantine.unlink()
@@ -103,9 +106,9 @@ class Scoring:
         for batch in read(raw.path, {**kept_columns, **self.columns}, raw.files):
             # If there are no good records, yield one batch anyway, because of the bad ones.
             for start in range(0, len(batch.records), PART) or [0]:
-                bad = [] if start else batch.bad
-                good = slice(start, start + PART)
-                yield Batch(batch.records[good], batch.lines[good], bad)
+                bad_records = [] if start else batch.bad_records
+                rows = slice(start, start + PART)
+                yield Batch(batch.records[rows], batch.lines[rows], bad_records)
 
     def _score_batch(self, raw: RawObject, batch: Batch) -> Part:
         """Score the records of a batch, with requests like those to an endpoint."""
@@ -131,7 +134,7 @@ class Scoring:
         }
         input_names = [n for n in self.columns if n in self.keep or self.columns[n].kind != "bytes"]
         kept_names = [name for name in self.keep if name not in self.columns]
-        good = [
+        score_lines = [
             _format_line(
                 raw,
                 line,
@@ -142,11 +145,11 @@ class Scoring:
             for line, row, answer in zip(batch.lines.tolist(), inputs, answers, strict=True)
             if not isinstance(answer, Exception)
         ]
-        bad = [
+        bad_lines = [
             _format_line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
-            for bad_record in reject_records(batch, reasons).bad
+            for bad_record in reject_records(batch, reasons).bad_records
         ]
-        return Part(good, bad)
+        return Part(score_lines, bad_lines)
 
 
 def _format_line(raw: RawObject, line: int, **more: Any) -> bytes:
@@ -177,8 +180,8 @@ def transform(options: argparse.Namespace) -> None:
         counts.append(result := scoring.score(raw))
         log.info("%s: %d records, %d of them bad", raw.name, result.records, result.quarantined)
     check_share(counts, options.max_bad_share, "transform.max_bad_share")
-    records, bad = (sum(getattr(c, n) for c in counts) for n in ("records", "quarantined"))
-    summary = {"records": records, "scored": records - bad, "quarantined": bad}
+    records, bad_count = (sum(getattr(c, n) for c in counts) for n in ("records", "quarantined"))
+    summary = {"records": records, "scored": records - bad_count, "quarantined": bad_count}
     summary["objects"] = {
         raw.name: {"records": result.records, "quarantined": result.quarantined}
         | {path.parent.name: path.name for path in scoring.build_output_paths(raw) if path.exists()}

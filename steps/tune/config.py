@@ -27,7 +27,7 @@ class Range(Section):
     learning rate."""
 
     @model_validator(mode="after")
-    def _from_low_to_high(self) -> Self:
+    def _check_bounds(self) -> Self:
         if self.min >= self.max:
             raise ValueError(f"min {self.min} is not below max {self.max}; swap them")
         if self.scale == "log" and self.min <= 0:
@@ -83,7 +83,7 @@ class TuneConfig(Section):
     """Whether a lower or a higher ``metric`` is better."""
 
     @model_validator(mode="after")
-    def _fields_fit_each_other(self) -> Self:
+    def _check_field_combinations(self) -> Self:
         for name, values in self.ranges.items():
             if isinstance(values, Range):
                 if self.strategy == "grid":

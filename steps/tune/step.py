@@ -121,7 +121,7 @@ def make_tune_step(
     }
     return TuneStep(
         {
-            "HyperParameterTuningJobConfig": _search(config, loop, hyperparameters),
+            "HyperParameterTuningJobConfig": _build_tuning_config(config, loop, hyperparameters),
             "TrainingJobDefinition": definition,
             **({"Tags": context.build_aws_tags()} if context.tags else {}),
         },
@@ -155,7 +155,7 @@ def _add_starter(
     return {**channel, "DataSource": {"S3DataSource": source}}
 
 
-def _search(
+def _build_tuning_config(
     config: TuneConfig, loop: TrainConfig | None, hyperparameters: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the HyperParameterTuningJobConfig.

@@ -8,7 +8,7 @@ from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.infrastructure.serving_roles import from_recipe
 from trainyard.emulator.iam.account_policies import make_session_principal
 from trainyard.permissions.policy_evaluation import Request
-from trainyard.permissions.role_template import derive
+from trainyard.permissions.role_template import derive_policy
 
 READ = {"Sid": "Read", "Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["*"]}
 LIST = READ | {"Sid": "List", "Action": ["s3:ListBucket"]}
@@ -31,7 +31,7 @@ def test_a_statement_without_which_nothing_is_denied_is_not_needed():
 def test_the_roles_of_a_recipe_that_is_too_large_to_run_suffice_and_are_needed():
     subject = from_recipe(CHECKOUT / "recipes/prod.yaml", OWN)
     roles = ("job", "pipeline", "events")
-    policies = {role: derive(subject, role) for role in roles}
+    policies = {role: derive_policy(subject, role) for role in roles}
     trial = Trial("prod", policies | {"plan": {"Statement": []}, "ci": {"Statement": []}})
     for role in roles:
         trial.calls[role] = DERIVED_CALLS[role](subject, ARNS[role])

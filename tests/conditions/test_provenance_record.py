@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conditions.gate_documents import UNKNOWN, RunRecord, observe_run, record, write
+from conditions.gate_documents import (
+    UNKNOWN,
+    RunRecord,
+    build_model_metadata,
+    observe_run,
+    write_provenance,
+)
 from tests.documents import keys_that_differ
 
 
@@ -42,7 +48,7 @@ def written(root: Path, evaluation: bytes | None, known: bytes | None) -> tuple[
     output = root / "processing/output/gate"
     output.mkdir(parents=True)
     (output / "gate.json").write_bytes(b"{}")
-    write(root, GATE)
+    write_provenance(root, GATE)
     text = (output / "provenance.json").read_bytes()
     return json.loads(text), json.loads((output / "record.json").read_bytes()), text
 
@@ -71,5 +77,5 @@ def test_any_evidence_leaves_a_record_with_every_key(tmp_path, bad):
 
 @given(JSON)
 def test_every_value_that_the_registry_is_told_is_a_string(evaluation):
-    told = record(observe_run(evaluation, GATE, None, None, {}), "0" * 64)
+    told = build_model_metadata(observe_run(evaluation, GATE, None, None, {}), "0" * 64)
     assert all(isinstance(value, str) and value for value in told.values())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.compile.compilation import Asset, step_code
+from pipelines.compile.compilation import Asset, collect_step_code
 from steps.gate.config import PACKAGES
 from tests.infra.codebuild import JOB_ROLE, ROLE, head, recorded, script
 
@@ -52,7 +52,7 @@ def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
     assert {steps[name]["RoleArn"] for name in ("Shard", "Train", "Evaluate", "Gate")} == {JOB_ROLE}
     # The clone's code, to the byte.
     for step, packages in (("shard", ()), ("evaluate", ()), ("gate", PACKAGES)):
-        files = step_code(source, step, None, packages)
+        files = collect_step_code(source, step, None, packages)
         code = Asset("ci-artifacts", "trainyard/trainyard-laptop/code", files)
         assert f'"{code.uri}"' in body
     assert recorded(sagemaker, body)["commit"] == head(source)

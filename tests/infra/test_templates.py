@@ -19,13 +19,13 @@ from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
 from trainyard.emulator.events.event_patterns import parse
-from trainyard.emulator.events.event_rules import make, render_target_input
+from trainyard.emulator.events.event_rules import make_event, render_target_input
 from trainyard.emulator.events.eventbridge import PACKAGE, SOURCE
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_answer import compare
 from trainyard.permissions.role_template import (
     build_template,
-    derive,
+    derive_policy,
     dump,
     extract_policies,
     list_roles,
@@ -88,14 +88,14 @@ def test_every_role_takes_the_accounts_permissions_boundary():
 
 
 def test_the_roles_in_the_repository_are_what_the_command_prints_and_are_read_back(prod: Subject):
-    made = build_template(prod, {role: derive(prod, role) for role in ROLES})
+    made = build_template(prod, {role: derive_policy(prod, role) for role in ROLES})
     printed = HEAD.format(recipe="recipes/prod.yaml") + dump(made)
     assert (INFRA / "roles.yaml").read_text(encoding="utf-8") == printed, (
         "python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml"
     )
     read_back = load(INFRA / "roles.yaml")
     given = extract_policies(read_back, prod, "roles.yaml")
-    assert {role: compare(derive(prod, role), policy) for role, policy in given.items()} == {
+    assert {role: compare(derive_policy(prod, role), policy) for role, policy in given.items()} == {
         role: [] for role in ROLES
     }
     text = dump(read_back["Resources"])  # nothing of one account is left
@@ -131,9 +131,9 @@ def test_an_edited_template_is_told_by_role_and_one_role_for_both_makes_none(pro
     policy = of_policy(edited, "JobRole")["Policies"][0]["PolicyDocument"]
     policy["Statement"][0]["Resource"][0] = "*"
     given = extract_policies(edited, prod, "roles.yaml")
-    told = [str(d) for d in compare(derive(prod, "job"), given["job"])]
+    told = [str(d) for d in compare(derive_policy(prod, "job"), given["job"])]
     assert told == ["excess Read: s3:GetObject on *"]
-    assert not compare(derive(prod, "pipeline"), given["pipeline"])
+    assert not compare(derive_policy(prod, "pipeline"), given["pipeline"])
     alone = Subject(name="p", region="us-east-1", role=prod.role, document={"Steps": []})
     with pytest.raises(DefinitionError, match=r"set aws\.job_role to a role other than aws\.role"):
         build_template(alone, {})
@@ -354,11 +354,11 @@ def test_a_package_is_deployed_when_it_is_approved_and_its_arn_is_a_variable():
         "UpdatedModelPackageFields": ["ModelApprovalStatus", "ApprovalDescription"],
     }
     matches = parse(json.dumps(pattern))
-    event = make(SOURCE, PACKAGE, detail, [])
+    event = make_event(SOURCE, PACKAGE, detail, [])
     assert matches(event)
     for other in ({"ModelApprovalStatus": "Rejected"}, {"ModelPackageGroupName": "others"},
                   {"UpdatedModelPackageFields": ["ApprovalDescription"]}):  # fmt: skip
-        assert not matches(make(SOURCE, PACKAGE, detail | other, []))
+        assert not matches(make_event(SOURCE, PACKAGE, detail | other, []))
     (target,) = rule["Targets"]
     given = json.loads(render_target_input(target, event))
     (variable,) = given.pop("environmentVariablesOverride")

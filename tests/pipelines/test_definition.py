@@ -13,10 +13,10 @@ from botocore.validate import ParamValidator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compile.package_lock import read
+from pipelines.compile.package_lock import parse_lock
 from pipelines.compile.training_inputs import build_loop_parts
 from pipelines.definition import CHECKOUT, build, split_argument
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
 from training.workloads.tabular import config
 from trainyard.common.errors import RecipeError
@@ -34,7 +34,9 @@ REQUESTS = {
 @functools.cache
 def compiled(path: str, *overrides: str):
     recipe = load(Path(path), overrides)
-    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None, home=Path(path).parent)
+    return build(
+        recipe, resolve_account(recipe.aws), commit="0" * 40, source=None, home=Path(path).parent
+    )
 
 
 def document(path: str, *overrides: str) -> dict:
@@ -216,7 +218,7 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
     assert inputs == ["evaluation", "scores", "provenance", "code"]
     [code] = [asset.files for asset in definition.assets if "steps/gate/job.py" in asset.files]
-    needed = [entry.name for entry in read(code["requirements.txt"].decode(), "")]
+    needed = [entry.name for entry in parse_lock(code["requirements.txt"].decode(), "")]
     assert needed == ["numpy", "pyarrow", "scipy"]
 
 
@@ -386,7 +388,7 @@ def test_tensorboards_files_are_copied_and_its_package_installed_where_it_is_ask
     for asset in definition.assets:
         if content := asset.files.get("requirements.txt"):
             [step] = [name.split("/")[1] for name in asset.files if name.endswith("job.py")]
-            asks[step] = "tensorboard" in {e.name for e in read(content.decode(), "")}
+            asks[step] = "tensorboard" in {e.name for e in parse_lock(content.decode(), "")}
     assert asks == {"shard": False, "train": True, "evaluate": False}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.new import NAME, PACKAGE, TEMPLATES, list_kinds, write
+from pipelines.new import NAME, PACKAGE, TEMPLATES, list_kinds, write_project
 from pipelines.recipe.read_recipe import load
 from training.export import shipped_files
 from trainyard.common.errors import RecipeError
@@ -27,7 +27,7 @@ def project(tmp_path, monkeypatch):
 
     def make(kind: str) -> Path:
         folder = tmp_path / f"somebodys-{kind}"
-        write(folder, kind)
+        write_project(folder, kind)
         return folder
 
     yield make
@@ -70,13 +70,13 @@ def test_a_written_workload_keeps_its_contract(kind, project, run_python):
 )
 def test_a_name_a_folder_and_a_kind_that_cannot_be_used_are_refused(name, tmp_path):
     with pytest.raises(RecipeError, match="the project's name"):
-        write(tmp_path / name, "table")
+        write_project(tmp_path / name, "table")
     assert not (tmp_path / name).exists()
     (tmp_path / "mine-own").mkdir()
     with pytest.raises(RecipeError, match="already exists"):
-        write(tmp_path / "mine-own", "table")
+        write_project(tmp_path / "mine-own", "table")
     with pytest.raises(RecipeError, match=r"--like 'tables': .*table"):
-        write(tmp_path / "other", "tables")
+        write_project(tmp_path / "other", "tables")
 
 
 @pytest.mark.sweep

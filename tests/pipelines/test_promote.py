@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.approve import approve
 from pipelines.deploy import prepare_release
-from pipelines.endpoint.rollout import release
+from pipelines.endpoint.rollout import deploy_release
 from pipelines.promote import promote
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.verification import verify
@@ -114,7 +114,7 @@ def _deployed(accounts: Accounts, package: str) -> dict:
     """Deploy the package in prod, and return the endpoint's answer."""
     recipe, said = load(accounts.recipe, [], "prod"), []
     with accounts.acting(PROD):
-        outcome = release(prepare_release(package, recipe, quick=True), said.append)
+        outcome = deploy_release(prepare_release(package, recipe, quick=True), said.append)
     assert outcome.is_serving and said[-1] == "live: InService"
     answer = accounts.client(PROD, "sagemaker-runtime").invoke_endpoint(
         EndpointName="live", ContentType="application/json", Body=json.dumps({"text": "def f(x):"})

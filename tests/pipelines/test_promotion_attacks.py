@@ -168,7 +168,7 @@ def replaced_bytes(stage: Stage, row: Row) -> str:
 
 def _on_the_way(stage: Stage, number: str, uri: str, kind: str) -> str:
     """Replace a copy between copying and registering."""
-    copies = pipelines.promote._copy
+    copies = pipelines.promote._copy_objects
     folder: list[str] = []
 
     def copied(s3: Any, evidence: Any, uris: Any, into: str, key: Any) -> None:
@@ -180,11 +180,11 @@ def _on_the_way(stage: Stage, number: str, uri: str, kind: str) -> str:
         folder.append(into)
         stage.write(target, harmed(stage.read(target), "flipped bit" if "add" in kind else kind))
 
-    pipelines.promote._copy = copied
+    pipelines.promote._copy_objects = copied
     try:
         return stage.promoted(number)
     finally:
-        pipelines.promote._copy = copies
+        pipelines.promote._copy_objects = copies
 
 
 def wrong_account(stage: Stage, row: Row) -> str:
@@ -228,7 +228,7 @@ PRINCIPALS, CONDITIONS, SERVICES, ACTIONS = (
 @contextlib.contextmanager
 def _policy(stage: Stage, number: str, where: str, statement: dict[str, Any]) -> Iterator[None]:
     """Add a statement to a policy on the way, until the block ends."""
-    way = stage.accounts.sides(number).way
+    way = stage.accounts.sides(number).route
     client = stage.accounts.client
     sagemaker, s3, iam = (client(way.source, name) for name in ("sagemaker", "s3", "iam"))
     group = {"ModelPackageGroupName": way.group.rpartition("/")[2]}
@@ -345,7 +345,7 @@ def wrong_approval(stage: Stage, row: Row) -> str:
 
 def honest(stage: Stage, row: Row) -> str:
     number = HOPS[row["hop"]]
-    way = stage.accounts.sides(number).way
+    way = stage.accounts.sides(number).route
     organization = {"StringEquals": {"aws:PrincipalOrgID": "o-1234567890"}}
     mine = {"StringEquals": {"aws:SourceAccount": way.source}}
     service, read = {"Service": "sagemaker.amazonaws.com"}, "s3:GetObject"

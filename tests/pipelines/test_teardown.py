@@ -10,7 +10,7 @@ import pytest
 from pipelines.definition import from_recipe
 from pipelines.endpoint import rollout
 from pipelines.endpoint.endpoint_requests import Release
-from pipelines.endpoint.rollout import release
+from pipelines.endpoint.rollout import deploy_release
 from pipelines.infrastructure.removal_plan import list_leftovers
 from pipelines.recipe.read_recipe import load
 from pipelines.upsert import upsert
@@ -102,7 +102,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
     captured = f"{root}/captured/live/version-1/2026/11/28/12/a.jsonl"
     s3.put_object(Bucket=bucket, Key=captured, Body=b"{}")
     deployed = Release(recipe, package, ROLE, f"s3://{bucket}/{root}/captured")
-    assert release(deployed, print).is_serving
+    assert deploy_release(deployed, print).is_serving
     asked = ["--recipe", str(LAPTOP), *(word for one in sets for word in ("--set", one))]
 
     def torn_down() -> str:
@@ -135,7 +135,9 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
     # an endpoint that serves another model is not the pipeline's
     sagemaker.create_model_package_group(ModelPackageGroupName="others")
     recipe = load(LAPTOP, ["deploy.endpoint=shared"])
-    assert release(Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print).is_serving
+    assert deploy_release(
+        Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print
+    ).is_serving
     left = list_leftovers(*WHAT, "shared").endpoint_resources
     assert left and "shared-others-1, which no deployment of group group" in left.kept_by
     assert not (left.kept_names or left.configs or left.models or left.alarms)

@@ -17,7 +17,7 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ClientError
 
 from pipelines.delivery import upsert_lock
-from pipelines.delivery.upsert_lock import Place
+from pipelines.delivery.upsert_lock import RecordsLocation
 from pipelines.recipe.sections import Budget
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, clean_environment
@@ -33,7 +33,7 @@ def aws(emulator, monkeypatch: pytest.MonkeyPatch):
     return clean_aws(emulator.env, monkeypatch)
 
 
-PLACE = Place("bkt", "prefix/small/definitions")
+PLACE = RecordsLocation("bkt", "prefix/small/definitions")
 
 
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -71,7 +71,7 @@ def test_create_update_and_unchanged_which_writes_nothing_and_takes_no_lock(aws,
     assert {key for key in keys if "definitions" in key} == recorded  # and no lock is left
     found = upsert_lock.list_records(s3, PLACE)
     assert found.last == wanted.fingerprint and not found.is_locked
-    assert upsert_lock.read(s3, PLACE, found.last) == wanted
+    assert upsert_lock.read_record(s3, PLACE, found.last) == wanted
 
 
 def test_code_that_is_missing_is_uploaded_also_when_nothing_changed(aws):
@@ -217,7 +217,7 @@ def test_what_is_no_lock_and_no_record_is_said_to_be_none(aws):
     for body in (b"", b"[]", json.dumps(wanted.as_json() | {"role": "another"}).encode()):
         s3.put_object(Bucket="bkt", Key=record, Body=body)
         with pytest.raises(PlanError, match="damaged or edited"):
-            upsert_lock.read(s3, PLACE, wanted.fingerprint)
+            upsert_lock.read_record(s3, PLACE, wanted.fingerprint)
 
 
 def test_many_who_want_the_lock_at_once(aws):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.compile.compilation import step_code
+from pipelines.compile.compilation import collect_step_code
 from steps.gate.config import PACKAGES
 from steps.installed import find_differences
 from tests.conftest import CHECKOUT
@@ -46,7 +46,7 @@ def test_a_container_runs_with_what_the_lock_says_or_names_what_is_not(
     tmp_path: Path, changed: bool
 ):
     """Pip is given no index: it could install nothing."""
-    for name, content in step_code(CHECKOUT, "gate", None, PACKAGES).items():
+    for name, content in collect_step_code(CHECKOUT, "gate", None, PACKAGES).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     locked = tmp_path / "requirements.txt"

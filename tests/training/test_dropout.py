@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from tests.training import worlds
-from training.dropout import Dropout, name_places, sample_keys
+from training.dropout import Dropout, assign_name_hashes, sample_keys
 
 
 def kept(first: int, count: int, *, p=0.5, seed=0, width=64, module=None) -> torch.Tensor:
@@ -86,7 +86,7 @@ def test_what_is_left_is_scaled_up_and_so_is_its_gradient():
 
 def test_steps_seeds_and_places_have_masks_of_their_own():
     model = nn.ModuleDict({name: Dropout(0.5) for name in ("a", "b")})
-    assert name_places(model) == [model["a"], model["b"]]
+    assert assign_name_hashes(model) == [model["a"], model["b"]]
     one = kept(0, 64, module=model["a"])
     others = {
         "the next step": kept(64, 64, module=model["a"]),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compile.compilation import step_code
+from pipelines.compile.compilation import collect_step_code
 from tests.training.trainings import CHECKOUT, config
 from training.config import IMMATERIAL, TrainConfig
 from training.export.shipped_files import WITHOUT_EFFECT
@@ -119,7 +119,7 @@ def test_a_users_package_counts_with_all_that_lies_beside_it_and_all_shipped_wor
 
 @pytest.mark.parametrize("workload", ["language_model", "tabular"])
 def test_the_job_counts_the_code_that_the_definition_sends(workload):
-    sent = hash_relevant_code(step_code(CHECKOUT, "train", None), workload)
+    sent = hash_relevant_code(collect_step_code(CHECKOUT, "train", None), workload)
     assert sent == hash_relevant_code(read_code_files(workload, JOB), workload)
     assert len(sent) > 30
 
@@ -130,7 +130,7 @@ def test_so_it_does_for_a_users_package_where_the_job_finds_it(tmp_path: Path, m
     (source / "owned_by_me/net").mkdir(parents=True)
     for name in ("owned_by_me/__init__.py", "owned_by_me/net/config.py", "common.py", "words.txt"):
         (source / name).write_text(f"# {name}")
-    files = step_code(CHECKOUT, "train", source)
+    files = collect_step_code(CHECKOUT, "train", source)
     for name, body in files.items():
         (bundle / name).parent.mkdir(parents=True, exist_ok=True)
         (bundle / name).write_bytes(body)

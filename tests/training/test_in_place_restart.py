@@ -10,7 +10,7 @@ import pytest
 from steps.train.job import report_failure as report
 from tests.training import worlds
 from tests.training.trainings import CHECKOUT, TOYS, arguments
-from training.in_place_restart import Attempt, refuse_what_failed
+from training.in_place_restart import Attempt, refuse_failed_attempt
 from trainyard.common.errors import DataError, LostRankError, TrainingError
 
 
@@ -20,7 +20,7 @@ def attempt(monkeypatch, number: int, most: int) -> None:
 
 
 def test_without_torchrun_there_is_one_attempt():
-    assert Attempt.read({}) == Attempt(0, 0) and not Attempt.read({}).another
+    assert Attempt.read({}) == Attempt(0, 0) and not Attempt.read({}).will_restart
 
 
 def test_a_lost_rank_leaves_no_failure_while_restarts_are_left(tmp_path, monkeypatch, capsys):
@@ -45,8 +45,8 @@ def test_a_lost_rank_leaves_no_failure_while_restarts_are_left(tmp_path, monkeyp
 def test_only_what_may_not_recur_is_restarted_and_never_after_the_last_attempt(
     error, has_stepped, restarts
 ):
-    assert Attempt(0, 3).restarts_after(error, has_stepped) is restarts
-    assert not Attempt(3, 3).restarts_after(error, has_stepped)
+    assert Attempt(0, 3).is_restarted_after(error, has_stepped) is restarts
+    assert not Attempt(3, 3).is_restarted_after(error, has_stepped)
 
 
 @pytest.mark.parametrize("kind", [TrainingError, DataError])
@@ -56,7 +56,7 @@ def test_what_would_come_again_is_refused_by_the_next_attempt(
     failure = root / "output/failure"
     failure.parent.mkdir()
     failure.write_text("of another job, on a machine of a warm pool")
-    refuse_what_failed(failure)
+    refuse_failed_attempt(failure)
     attempt(monkeypatch, 0, 3)
     report(kind("loss is nan"), failure)
     attempt(monkeypatch, 1, 3)

@@ -29,7 +29,7 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.data.sample_order import create_uniform_order
 from training.export.artifact import open_artifact
-from training.loop import Loop, order
+from training.loop import Loop, create_order
 from training.watching.clock import PARTS
 from training.weights.initial.build_model import build_on_meta, materialize_model
 
@@ -152,7 +152,8 @@ def test_a_windowed_order_is_another_one_and_that_of_one_window_too(root):
     data, given = Dataset(root / "input/data/train"), SETTINGS | {"strategy": "single"}
     chosen = [{}, {"shuffle": "windowed", "window_samples": 20}, {"shuffle": "windowed"}]
     found = [
-        order(TrainConfig(**given | one), data).indices_at(range(100)).tolist() for one in chosen
+        create_order(TrainConfig(**given | one), data).indices_at(range(100)).tolist()
+        for one in chosen
     ]
     assert all(sorted(one) == [*range(100)] for one in found)
     assert len({*map(tuple, found)}) == 3

@@ -14,7 +14,7 @@ from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.input_shares import read_mixture
-from training.loop import order, select_validation
+from training.loop import create_order, select_validation
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long
@@ -69,7 +69,7 @@ def test_the_samples_are_taken_by_their_weights_and_each_input_by_its_epochs(roo
     given = {"max_steps": 9, "global_batch": 8, "micro_batch": 8, "learning_rate": 1}
     config = TrainConfig(**given, shuffle=shuffle, window_samples=30)
     data = Dataset(root / "input/data/train")
-    made = order(config, data, read_mixture(mixture(step5=CHANGED)))
+    made = create_order(config, data, read_mixture(mixture(step5=CHANGED)))
     values = data.read(made.indices_at(range(400)))["numbers"][:, 1] // 8  # the input's number
     assert np.bincount(values[:40]).tolist() == [8, 4, 28]
     assert np.bincount(values[40:400]).tolist() == [180, 180]

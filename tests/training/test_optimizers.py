@@ -11,7 +11,7 @@ from tests.training.strategies.cases import SETTINGS, container, write_data
 from tests.training.trainings import arguments, config, evaluated, losses
 from training.data.dataset import Dataset
 from training.export.artifact import open_artifact
-from training.optimizers import Average, build, iter_moments
+from training.optimizers import Average, build_optimizer, iter_moments
 
 pytestmark = pytest.mark.long
 
@@ -40,7 +40,7 @@ def test_lamb_is_the_algorithm_of_the_paper():
     holder = nn.Module()
     holder.weight = weight
     settings = config(optimizer="lamb", weight_decay=0.1, beta1=0.9, beta2=0.99)
-    optimizer = build(settings, holder)
+    optimizer = build_optimizer(settings, holder)
     x, m, v = weight.detach().numpy().copy(), 0.0, 0.0
     for step in (1, 2):
         weight.grad = weight.detach().cos() * step
@@ -56,7 +56,7 @@ def test_lamb_is_the_algorithm_of_the_paper():
 def test_norms_and_biases_are_not_decayed():
     trained = model()
     before = copy.deepcopy(trained.state_dict())
-    optimizer = build(config(weight_decay=1.0), trained)
+    optimizer = build_optimizer(config(weight_decay=1.0), trained)
     for parameter in trained.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -67,7 +67,7 @@ def test_norms_and_biases_are_not_decayed():
 @pytest.mark.parametrize("kind", ["adamw", "lamb"])
 def test_making_the_state_changes_nothing(kind):
     one, other = model(), model()
-    first, second = (build(config(optimizer=kind), each) for each in (one, other))
+    first, second = (build_optimizer(config(optimizer=kind), each) for each in (one, other))
     for _, state in iter_moments(second):
         assert all(not tensor.any() for tensor in state.values())
     assert all(parameter.grad is None for parameter in other.parameters())
@@ -80,7 +80,7 @@ def test_the_average_of_the_weights():
     trained = model()
     average = Average(trained, 0.75)
     expected = trained[0].weight.detach().clone()
-    optimizer = build(config(), trained)
+    optimizer = build_optimizer(config(), trained)
     for decay, step in ((0.1, 0), (2 / 11, 1), (0.75, 26), (0.75, 1000)):  # 27 / 36 = 0.75
         take(trained, optimizer, 1)
         average.update(step, FINITE)
@@ -97,7 +97,7 @@ def test_weights_without_a_gradient_have_a_state_too_and_frozen_ones_none(kind):
     """A checkpoint therefore holds the same names, whichever weights had a gradient so far."""
     trained = nn.ModuleDict({"used": nn.Linear(4, 2), "unused": nn.Linear(4, 2)}).double()
     trained["used"].bias.requires_grad_(False)
-    optimizer = build(config(optimizer=kind, weight_decay=0.5), trained)
+    optimizer = build_optimizer(config(optimizer=kind, weight_decay=0.5), trained)
     before = copy.deepcopy(trained["unused"].state_dict())
     take(trained["used"], optimizer, 2)
     found = dict(iter_moments(optimizer))

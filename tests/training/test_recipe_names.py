@@ -27,7 +27,7 @@ def classes(path: Path) -> list[str]:
 
 
 def places() -> set[str]:
-    return {entry.place for entry in STRATEGIES.values()}
+    return {entry.class_path for entry in STRATEGIES.values()}
 
 
 def test_every_strategy_is_in_the_table_and_nothing_else_is():

@@ -10,7 +10,7 @@ from torch import nn
 from tests.training.test_loop import poison
 from tests.training.trainings import config
 from training.microbatches import MicroBatches
-from training.optimizers import Average, build, iter_moments, step
+from training.optimizers import Average, build_optimizer, iter_moments, take_step
 from training.step_numbers import DeviceStepMetrics, Step
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
@@ -76,7 +76,7 @@ def test_the_samples_are_those_of_the_ranks_that_are_named(wrong, expected):
 def test_a_step_that_is_not_finite_leaves_everything_as_it_was(kind, taken):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    optimizer = build(config(optimizer=kind, weight_decay=0.5), model)
+    optimizer = build_optimizer(config(optimizer=kind, weight_decay=0.5), model)
     average, micro = Average(model, 0.5), MicroBatches(model, 0, 8)
     dict(iter_moments(optimizer))
 
@@ -87,7 +87,7 @@ def test_a_step_that_is_not_finite_leaves_everything_as_it_was(kind, taken):
         model(inputs).square().sum().backward()
         counts = torch.tensor(finite)
         micro.end([], counts)
-        step(optimizer, counts)
+        take_step(optimizer, counts)
         optimizer.zero_grad()
         average.update(number, counts)
 

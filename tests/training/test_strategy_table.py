@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from training.config import TrainConfig
-from training.strategy_table import OLDEST_TORCH, STRATEGIES, refuse_torch, release
+from training.strategy_table import OLDEST_TORCH, STRATEGIES, explain_unfit_torch, parse_release
 
 BASE = {"max_steps": 1, "global_batch": 8, "micro_batch": 1, "learning_rate": 0.1}
 
@@ -14,7 +14,7 @@ BASE = {"max_steps": 1, "global_batch": 8, "micro_batch": 1, "learning_rate": 0.
     [("2.10.0+cu128", (2, 10, 0)), ("2.8", (2, 8, 0)), ("2.14.0a0+git1", (2, 14, 0))],
 )
 def test_a_release_is_compared_by_its_numbers(version, expected):
-    assert release(version) == expected
+    assert parse_release(version) == expected
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_a_release_is_compared_by_its_numbers(version, expected):
 )
 def test_a_training_needs_what_its_newest_part_needs(settings, least):
     config = TrainConfig(**BASE | settings)
-    major, minor, _ = release(least)
-    assert refuse_torch(config, least) is None
-    refused = refuse_torch(config, f"{major}.{minor - 1}.1+cu126")
+    major, minor, _ = parse_release(least)
+    assert explain_unfit_torch(config, least) is None
+    refused = explain_unfit_torch(config, f"{major}.{minor - 1}.1+cu126")
     said = f"needs PyTorch {least} or newer, and the training image has {major}.{minor - 1}.1"
     assert refused and said in refused
     if settings == {"float8": "rowwise"}:  # the field that asks for it is named

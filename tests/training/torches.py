@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from training.config import TrainConfig
-from training.strategy_table import refuse_torch, release
+from training.strategy_table import explain_unfit_torch, parse_release
 
 
 def lacks(least: str) -> bool:
     """Return whether this torch is older than ``least``."""
-    return release(torch.__version__) < release(least)
+    return parse_release(torch.__version__) < parse_release(least)
 
 
 def since(least: str, what: str) -> pytest.MarkDecorator:
@@ -28,4 +28,4 @@ def trains_here(settings: Mapping[str, Any]) -> bool:
     needed = {"max_steps": 1, "global_batch": 8, "micro_batch": 1, "learning_rate": 0.1}
     names = TrainConfig.model_fields.keys() & settings.keys()
     config = TrainConfig(**needed | {name: settings[name] for name in names})
-    return refuse_torch(config, torch.__version__) is None
+    return explain_unfit_torch(config, torch.__version__) is None

@@ -72,7 +72,7 @@ class Checkpoints:
     ) -> None:
         self._folder, self._keep, self._ranks = folder / name, keep, ranks
         self.lineage, self._start = lineage, start
-        self._meeting = _meeting(ranks, timeout_seconds)
+        self._meeting = _create_exchange(ranks, timeout_seconds)
         self._share: Share | None = None
         self._release: Callable[[], object] = lambda: None
         self._thread: threading.Thread | None = None
@@ -199,9 +199,9 @@ class Checkpoints:
         if self._ranks.rank == 0 and self.lineage is not None:
             for stranger in marker.describe_foreign_trainings(self._folder, self.lineage.parts):
                 log.warning("%s", stranger)
-        return None if self._start is None else self._begin(self._start, state)
+        return None if self._start is None else self._load_start(self._start, state)
 
-    def _begin(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
+    def _load_start(self, start: Start, state: Callable[[], dict[str, Tensor]]) -> int | None:
         """Load the checkpoint that the recipe starts from; return its step, or None if it starts
         from a model.
 
@@ -316,7 +316,7 @@ class Checkpoints:
         read_slices.commit_to_state(state, read)
 
 
-def _meeting(ranks: Ranks, patience_seconds: float) -> StoreExchange | LoneRank:
+def _create_exchange(ranks: Ranks, patience_seconds: float) -> StoreExchange | LoneRank:
     """Return the exchange between the ranks, over a new connection to the job's store."""
     if ranks.world == 1:
         return LoneRank()

@@ -125,9 +125,9 @@ def _find_own_host() -> tuple[str, str]:
     host.
     """
     meeting = os.environ["MASTER_ADDR"]
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
-        way.connect((meeting, 9))  # UDP: this only chooses a route, and sends nothing
-        address = way.getsockname()[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
+        udp_socket.connect((meeting, 9))  # UDP: this only chooses a route, and sends nothing
+        address = udp_socket.getsockname()[0]
     # On rank 0's machine its own name may resolve to a loopback address, which others cannot reach.
     if address.startswith("127.") and int(os.environ["RANK"]) == 0:
         local = meeting in ("localhost", address) or meeting.startswith("127.")

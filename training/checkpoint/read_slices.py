@@ -71,12 +71,12 @@ class Slice:
     into: tuple[int, ...]
 
 
-def find_slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Slice]:
+def find_slices(parts: Mapping[str, Part], table: Table, location: str) -> list[Slice]:
     """Return the slices that this rank needs to read.
 
     Args:
         parts: mapping of each tensor's name to the part that this rank holds.
-        place: location of the checkpoint, for messages.
+        location: location of the checkpoint, for messages.
 
     Raises:
         TrainingError: a tensor is not in the checkpoint, or has another shape there.
@@ -85,11 +85,12 @@ def find_slices(parts: Mapping[str, Part], table: Table, place: str) -> list[Sli
     overlaps_by_key: dict[tuple[int, Part], list[tuple]] = {}
     for name, part in parts.items():
         if name not in table.tensors:
-            raise TrainingError(f"{place}: contains no {name}, which this training has")
+            raise TrainingError(f"{location}: contains no {name}, which this training has")
         layout = table.layouts[table.tensors[name][1]]
         if part.shape != layout.shape:
             raise TrainingError(
-                f"{place}: {name} has shape {list(layout.shape)} there, but {list(part.shape)} here"
+                f"{location}: {name} has shape {list(layout.shape)} there, but {list(part.shape)} "
+                "here"
             )
         key = table.tensors[name][1], part
         if key not in overlaps_by_key:
@@ -192,7 +193,9 @@ class File:
             raise Torn(f"{self._name} does not contain {region.name} as the marker describes it")
         width, strides = WIDTHS[header["dtype"]], _compute_strides(region.sizes)
         base = self._data + header["data_offsets"][0]
-        for start, lengths in _cut((0,) * len(region.lengths), region.lengths, strides, width):
+        for start, lengths in _split_slice(
+            (0,) * len(region.lengths), region.lengths, strides, width
+        ):
             origin = [b + s for b, s in zip(region.begin, start, strict=True)]
             first = sum(a * s for a, s in zip(origin, strides, strict=True))
             begin = base + first * width
@@ -208,7 +211,7 @@ def _compute_span(lengths: tuple[int, ...], strides: tuple[int, ...]) -> int:
     return 1 + sum((n - 1) * stride for n, stride in zip(lengths, strides, strict=True))
 
 
-def _cut(
+def _split_slice(
     start: tuple[int, ...], lengths: tuple[int, ...], strides: tuple[int, ...], width: int
 ) -> Iterator[tuple[tuple, tuple]]:
     """Split a slice into pieces that are small enough and without large gaps; yield (start,
@@ -224,7 +227,7 @@ def _cut(
     for begin, length in ((0, half), (half, lengths[dimension] - half)):
         new_start = (*start[:dimension], start[dimension] + begin, *start[dimension + 1 :])
         shorter = (*lengths[:dimension], length, *lengths[dimension + 1 :])
-        yield from _cut(new_start, shorter, strides, width)
+        yield from _split_slice(new_start, shorter, strides, width)
 
 
 @torch.no_grad()
@@ -303,7 +306,7 @@ class Image:
         """
         # Wide elements come first, as in safetensors' own files, so that each tensor is aligned.
         order = sorted(parts, key=lambda name: (-WIDTHS[parts[name].dtype], name))
-        beginning, places = build_part_header(parts, order)
+        beginning, offsets = build_part_header(parts, order)
         self.size = len(beginning) + sum(parts[name].bytes for name in order)
         self.descriptor = os.memfd_create("checkpoint")
         os.ftruncate(self.descriptor, max(self.size, 1))
@@ -312,7 +315,7 @@ class Image:
         flat = torch.frombuffer(self._memory, dtype=torch.uint8)
         self._views = {}
         for name in order:
-            begin = len(beginning) + places[name]
+            begin = len(beginning) + offsets[name]
             region = flat[begin : begin + parts[name].bytes]
             dtype = to_torch_dtype(parts[name].dtype)
             self._views[name] = region.view(dtype).view(parts[name].sizes)

@@ -105,7 +105,7 @@ def build_parts(state: Mapping[str, Tensor]) -> dict[str, Part]:
     return {name: build_part(name, tensor) for name, tensor in state.items()}
 
 
-def name_of(rank: int) -> str:
+def build_shard_name(rank: int) -> str:
     """Return the name of the file that a rank writes, the same as torch's own writer uses."""
     return f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
 
@@ -134,11 +134,11 @@ def write(
         """Create an empty folder for the checkpoint, if this rank manages it."""
         if leads:
             with atomic_file.storage_errors(target):
-                make_anew(target)
+                recreate_folder(target)
 
     def write_share() -> Any:
         """Write this rank's file; return its size and hash, or None if it has none."""
-        entry = share.write(target / name_of(meeting.rank), meeting.report_progress)
+        entry = share.write(target / build_shard_name(meeting.rank), meeting.report_progress)
         return entry and entry.model_dump()
 
     def write_marker() -> None:
@@ -188,7 +188,7 @@ def _build_marker(metadata: Marker, table: Table, entries: Sequence[Any]) -> str
     """Return the marker's JSON; ``entries``: size and hash of each rank's file, or None if it has
     none.
     """
-    files = {name_of(rank): entry for rank, entry in enumerate(entries) if entry}
+    files = {build_shard_name(rank): entry for rank, entry in enumerate(entries) if entry}
     numbers = {
         rank: number for number, rank in enumerate(r for r, entry in enumerate(entries) if entry)
     }
@@ -217,7 +217,7 @@ def prune(folder: Path, keep: int) -> None:
             shutil.rmtree(old)
 
 
-def make_anew(folder: Path) -> None:
+def recreate_folder(folder: Path) -> None:
     """Create an empty folder, even if another machine does so at the same time."""
     clear(folder)
     # Created by another machine, which creates it again if it clears it.
@@ -250,7 +250,9 @@ class Writer:
 
     def __init__(self, image: int, size: int) -> None:
         """Start the process; ``image``: file descriptor of the ``size`` bytes that it writes."""
-        places = os.pathsep.join([str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        import_paths = os.pathsep.join(
+            [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        )
         command = [sys.executable, "-m", "training.checkpoint.writer_process"]
         # The process inherits the blocked signals: a stop must not truncate the file that is being
         # written.
@@ -261,7 +263,7 @@ class Writer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 pass_fds=[image],
-                env=os.environ | {"PYTHONPATH": places},
+                env=os.environ | {"PYTHONPATH": import_paths},
                 text=True,
             )
         finally:

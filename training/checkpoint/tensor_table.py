@@ -234,14 +234,14 @@ def build_file_header(
         rows: name, type, shape and bytes of each tensor, in the order of the file.
     """
     header: dict[str, object] = {"__metadata__": metadata}
-    places, end = {}, 0
+    offsets, end = {}, 0
     for name, dtype, shape, size in rows:
-        places[name], end = end, end + size
-        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [places[name], end]}
+        offsets[name], end = end, end + size
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offsets[name], end]}
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     # Padded, so that the tensors behind it begin at a multiple of 8 bytes.
     text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text, places
+    return len(text).to_bytes(8, "little") + text, offsets
 
 
 def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any], int]:

@@ -11,7 +11,7 @@ CHUNK = 4 << 20
 """Largest number of bytes read at once, unless one batch is larger."""
 
 
-def cut(chunk: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
+def split_chunk(chunk: dict[str, Tensor], size: int) -> Iterator[dict[str, Tensor]]:
     """Yield a chunk's samples as views, ``size`` samples at a time.
 
     A variable-width field ``f`` has its values one after the other, and its bounds in

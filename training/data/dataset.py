@@ -20,7 +20,7 @@ from training.data.manifest import Samples, build_row_dtype
 from training.data.manifest_columns import parse_manifest
 from training.data.merged_manifests import merge
 from training.data.open_shards import OpenShards, ShardCache
-from training.data.shard_storage import ShardStorage, place
+from training.data.shard_storage import ShardStorage, open_storage
 from training.data.shard_writer import list_variable_fields
 from trainyard.common.errors import DataError
 
@@ -37,8 +37,8 @@ def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
     # Each slice costs an iteration of Python's loop, so many short ones are indexed instead.
     if np.count_nonzero(breaks) * RUN > len(addresses):
         low = int(addresses.min())
-        places = addresses - low
-        return _view_memory(low, int(places.max()) + 1, dtype, stride=1)[places]
+        offsets = addresses - low
+        return _view_memory(low, int(offsets.max()) + 1, dtype, stride=1)[offsets]
     out = np.empty(len(addresses), dtype)
     edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(addresses)] if len(out) else [0]
     for start, stop in itertools.pairwise(edges):
@@ -121,7 +121,9 @@ class Dataset:
         Raises:
             DataError: there is no manifest, one is damaged, two disagree, or there are no samples.
         """
-        storage = place(folder, in_memory=in_memory) if isinstance(folder, str | Path) else folder
+        storage = (
+            open_storage(folder, in_memory=in_memory) if isinstance(folder, str | Path) else folder
+        )
         self.in_memory = storage.in_memory
         manifests = {
             name: parse_manifest(f"{storage}/{name}", content)
@@ -216,14 +218,14 @@ class Dataset:
         begin, stop = (share or Share(0, 1)).compute_bounds(len(self), size)
         before = int(sources[np.searchsorted(ends, begin - 1, side="right")]) if begin else -1
         for start in range(begin, len(self) if past_share else stop, size):
-            places = np.arange(start, min(start + size, len(self)))
-            slots = np.searchsorted(ends, places, side="right")
-            samples = self.read(places + shift[slots])
+            positions = np.arange(start, min(start + size, len(self)))
+            slots = np.searchsorted(ends, positions, side="right")
+            samples = self.read(positions + shift[slots])
             yield Passage(samples, sources[slots], start, before, start >= stop)
             before = int(sources[slots[-1]])
             # The passage's first shard is read to its end. This unmaps all shards; the next one is
             # opened again.
-            if ends[slots[0]] <= start + len(places):
+            if ends[slots[0]] <= start + len(positions):
                 self.tables.close()
 
     def find_source_name(self, source: int) -> str:
@@ -240,9 +242,9 @@ class Dataset:
         Args:
             sources: unit of each sample (``Passage.sources``).
         """
-        numbers, places = np.unique(sources, return_inverse=True)
+        numbers, indices = np.unique(sources, return_inverse=True)
         names = [self.find_source_name(number).split("/")[0] for number in numbers.tolist()]
-        return np.array(names, object)[places]
+        return np.array(names, object)[indices]
 
     def check(self) -> None:
         """Check that every shard exists with its size; cheap, because no shard is read.

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from training.cpu_cores import count_cores_per_rank
 from training.data.bit_mixing import ODD, mix_bits
-from training.data.chunks import CHUNK, cut
+from training.data.chunks import CHUNK, split_chunk
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
 from training.data.sample_order import Order, rank_positions
@@ -250,7 +250,7 @@ class Loader:
             or 1 << (CHUNK // size).bit_length() >> 1
             or 1
         )
-        self._most = micro_batch * at_once
+        self._max_samples = micro_batch * at_once
         self._next = micro_batch
         # Two chunks are prepared at once, so that no thread waits for the last sample of one.
         self._pool = ThreadPoolExecutor(2 if threads else 1, "loader")
@@ -276,7 +276,7 @@ class Loader:
         """
         batch = next(self._batches, None)
         while batch is None:
-            self._batches = cut(self._take(), self._micro)
+            self._batches = split_chunk(self._take(), self._micro)
             batch = next(self._batches, None)
         self._yielded_count += self._micro
         return batch
@@ -338,7 +338,7 @@ class Loader:
         """Return the next chunk as (first sample of this rank, number of samples)."""
         chunk = self._planned_count, self._next
         self._planned_count += self._next
-        self._next = min(2 * self._next, self._most)
+        self._next = min(2 * self._next, self._max_samples)
         return chunk
 
 

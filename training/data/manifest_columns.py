@@ -123,9 +123,9 @@ def _build_columns(document: _Document) -> Columns:
         raise _WrongValueError("shards.values", [*shards.values], f"the fields {variable}")
     tables = {"shards": shards} | {f"shards.values.{n}": shards.values[n] for n in variable}
     raw, sources, files = dict(document.raw), dict(document.sources), _parse_names(shards.file)
-    for place, table in (("raw", raw), ("sources", sources)):
+    for section, table in (("raw", raw), ("sources", sources)):
         for name, column in table.items():
-            _check_length(f"{place}.{name}", column, len(table["name"]))
+            _check_length(f"{section}.{name}", column, len(table["name"]))
     count = len(files)
     columns = Columns(
         split=document.split,
@@ -150,21 +150,21 @@ def _build_columns(document: _Document) -> Columns:
     return columns
 
 
-def _convert_numbers(place: str, column: Sequence[int], count: int) -> np.ndarray:
-    _check_length(place, column, count)
+def _convert_numbers(path: str, column: Sequence[int], count: int) -> np.ndarray:
+    _check_length(path, column, count)
     return np.array(column, np.int64)
 
 
-def _parse_hashes(place: str, text: str, count: int) -> np.ndarray:
+def _parse_hashes(path: str, text: str, count: int) -> np.ndarray:
     """Parse hashes given as one string of hexadecimal digits: shape (count,), V32."""
     if len(text) != 64 * count:
         raise _WrongValueError(
-            place, f"{len(text)} digits", f"{64 * count}: 64 for each of the {count} shards"
+            path, f"{len(text)} digits", f"{64 * count}: 64 for each of the {count} shards"
         )
     try:
         raw = binascii.unhexlify(text)  # unlike bytes.fromhex it does not skip white space
     except ValueError as error:
-        raise _WrongValueError(place, text, f"nothing but hexadecimal digits ({error})") from None
+        raise _WrongValueError(path, text, f"nothing but hexadecimal digits ({error})") from None
     return np.frombuffer(raw, "V32")
 
 
@@ -181,8 +181,8 @@ def _parse_names(text: str) -> np.ndarray:
     return np.array(names, "S")
 
 
-def _check_length(place: str, column: Sequence[Any], count: int) -> None:
+def _check_length(path: str, column: Sequence[Any], count: int) -> None:
     if len(column) != count:
         raise _WrongValueError(
-            place, f"{len(column)} values", f"{count}: all columns of a table have the same length"
+            path, f"{len(column)} values", f"{count}: all columns of a table have the same length"
         )

@@ -44,7 +44,7 @@ class MergedManifests(ShardTable):
         ]
 
 
-def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
+def merge(location: object, manifests: Mapping[str, Columns]) -> MergedManifests:
     """Merge manifests, given by file name; a shard that two of them list is read once.
 
     Raises:
@@ -52,23 +52,25 @@ def merge(place: object, manifests: Mapping[str, Columns]) -> MergedManifests:
     """
     if not manifests:
         raise DataError(
-            f"{place}: holds no manifest-*.json, so no complete dataset; "
+            f"{location}: holds no manifest-*.json, so no complete dataset; "
             "was it written by the shard step, and did that step succeed?"
         )
     kinds = {_describe_samples(manifest) for manifest in manifests.values()}
     kind, *others = kinds
     if others:
         names = ", ".join(manifests)
-        raise DataError(f"{place}: {names} disagree about what a sample is; shard the data again")
+        raise DataError(
+            f"{location}: {names} disagree about what a sample is; shard the data again"
+        )
     parts = list(manifests.values())
     sources = {
         name: list(itertools.chain.from_iterable(part.sources[name] for part in parts))
         for name in Source.model_fields
     }
-    _check_parts(place, parts, sources)
+    _check_parts(location, parts, sources)
     table = _join_shards(parts)
     table["digest"] = _hash_shards(table["sha256"])
-    rows = _select_rows(place, table)
+    rows = _select_rows(location, table)
     table = {name: column[rows] for name, column in table.items()}
     fingerprint = hashlib.sha256(kind.encode())
     fingerprint.update(np.ascontiguousarray(table["digest"]).data)
@@ -94,7 +96,9 @@ def _describe_samples(manifest: Columns) -> str:
     return f"{FORMAT} {manifest.split} {fields!r} {workload!r}"
 
 
-def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, Sequence]) -> None:
+def _check_parts(
+    location: object, parts: Sequence[Columns], sources: Mapping[str, Sequence]
+) -> None:
     """Check that the manifests are of the same run of the shard step, and that none is missing.
 
     Raises:
@@ -106,13 +110,14 @@ def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, 
         first = first_rows.setdefault(name, row)
         if any(column[row] != column[first] for column in sources.values()):
             raise DataError(
-                f"{place}: two manifests disagree about {name}, so they come from two different "
+                f"{location}: two manifests disagree about {name}, so they come from two different "
                 "runs; empty the folder and shard the data again"
             )
     # Every instance reads all raw objects, so all must state the same about them.
     if any(part.raw != parts[0].raw for part in parts[1:]):
         raise DataError(
-            f"{place}: the manifests disagree about the raw objects, so they come from different "
+            f"{location}: the manifests disagree about the raw objects, so they come from "
+            "different "
             "runs, or the instances were given different data; empty the folder and shard the "
             "data again"
         )
@@ -120,7 +125,7 @@ def _check_parts(place: object, parts: Sequence[Columns], sources: Mapping[str, 
     for part in parts:
         if part.units is not None and part.units != len(set(names)):
             raise DataError(
-                f"{place}: its {len(parts)} manifests list {len(set(names))} of {part.units} "
+                f"{location}: its {len(parts)} manifests list {len(set(names))} of {part.units} "
                 "units; copy the manifests and shards of all instances"
             )
 
@@ -151,7 +156,7 @@ def _hash_shards(hashes: np.ndarray) -> np.ndarray:
     return np.frombuffer(digests, "V32")
 
 
-def _select_rows(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
+def _select_rows(location: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
     """Return the rows to read, ordered by hash, then by name; a file that is listed twice is read
     once.
 
@@ -169,7 +174,8 @@ def _select_rows(place: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
             rows.append(row)
         elif hash_by_file[file] != sha256:
             raise DataError(
-                f"{place}: two manifests name {file} with different hashes, so they come from two "
+                f"{location}: two manifests name {file} with different hashes, so they come from "
+                "two "
                 "different runs; empty the folder and shard the data again"
             )
     return np.array(sorted(rows, key=lambda row: (hashes[row], files[row])), np.int64)

@@ -63,7 +63,7 @@ def find_inputs(manifests: MergedManifests) -> dict[str, Input]:
 
 
 def select_inputs(
-    available: Mapping[str, Input], names: Iterable[str], place: object
+    available: Mapping[str, Input], names: Iterable[str], location: object
 ) -> list[Input]:
     """Return the inputs with these names.
 
@@ -73,7 +73,7 @@ def select_inputs(
     missing = [name for name in names if name not in available or not available[name].samples]
     if missing:
         raise DataError(
-            f"{place}: has no sample of input {missing[0]!r}, only of "
+            f"{location}: has no sample of input {missing[0]!r}, only of "
             f"{', '.join(available) or 'none'}; "
             "it is too small for a sample of this split, or other inputs hold all of its records: "
             "leave it out of data.inputs, or give it more data"
@@ -100,8 +100,8 @@ class Phase:
 
         ``position`` is in this phase or is its end.
         """
-        rounds, places = divmod(position - self.start, len(self.source))
-        more = np.bincount(self.source[:places], minlength=len(self.shares))
+        rounds, remainder = divmod(position - self.start, len(self.source))
+        more = np.bincount(self.source[:remainder], minlength=len(self.shares))
         return self.counts + rounds * self.shares + more
 
 
@@ -136,11 +136,11 @@ class MixtureOrder(Order):
 
     def indices_at(self, positions: np.ndarray | range) -> np.ndarray:
         positions = np.asarray(positions, np.int64)
-        source, place = self._locate_positions(positions)
+        source, own_positions = self._locate_positions(positions)
         out = np.empty(len(positions), np.int64)
         for number in np.flatnonzero(np.bincount(source, minlength=len(self.inputs))).tolist():
             matches = np.flatnonzero(source == number)
-            own_indices = self._orders[number].indices_at(place[matches])
+            own_indices = self._orders[number].indices_at(own_positions[matches])
             slots = np.searchsorted(self._ends[number], own_indices, side="right")
             out[matches] = own_indices + self._shifts[number][slots]
         return out
@@ -171,7 +171,7 @@ class MixtureOrder(Order):
         position.
         """
         source = np.empty(len(positions), np.int64)
-        place = np.empty(len(positions), np.int64)
+        own_positions = np.empty(len(positions), np.int64)
         cuts = [*np.searchsorted(positions, self._starts).tolist(), len(positions)]
         for phase, start, stop in zip(self._phases, cuts, cuts[1:], strict=False):
             if start == stop:
@@ -182,8 +182,8 @@ class MixtureOrder(Order):
             rounds *= phase.shares[numbers]
             rounds += phase.counts[numbers]
             rounds += phase.before[slots]
-            place[span] = rounds
-        return source, place
+            own_positions[span] = rounds
+        return source, own_positions
 
 
 def build_input_schedule(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -198,8 +198,8 @@ def build_input_schedule(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
     numbers = np.array(_schedule_inputs(tuple(shares)), np.int64)
     before = np.empty(len(numbers), np.int64)
     for number in range(len(shares)):
-        places = np.flatnonzero(numbers == number)
-        before[places] = np.arange(len(places))
+        indices = np.flatnonzero(numbers == number)
+        before[indices] = np.arange(len(indices))
     return numbers, before
 
 
@@ -211,8 +211,8 @@ def _schedule_inputs(shares: tuple[int, ...]) -> tuple[int, ...]:
     ready: list[tuple[int, int]] = []
     counts = [0] * len(shares)
     schedule = []
-    for place in range(total):
-        while later and later[0][0] <= place:
+    for position in range(total):
+        while later and later[0][0] <= position:
             _, number = heapq.heappop(later)
             deadline = -(-(counts[number] + 1) * total // shares[number])
             heapq.heappush(ready, (deadline, number))

@@ -65,7 +65,7 @@ class ShardCache:
     def __init__(
         self, storage: ShardStorage, manifests: MergedManifests, starts: np.ndarray
     ) -> None:
-        self._place, self._manifests, self._starts = storage, manifests, starts
+        self._storage, self._manifests, self._starts = storage, manifests, starts
         self._variable = list_variable_fields(manifests.fields)
         self._dtype = build_row_dtype(manifests.fields)
         self.dtypes = [self._dtype]
@@ -78,11 +78,11 @@ class ShardCache:
             if storage.in_memory
             else np.full(len(manifests.names), manifests.bytes.shape[1])
         )
-        self._least = MEMORY
+        self._min_limit = MEMORY
         if not storage.in_memory:
             files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-            self._least = MAPS if files == resource.RLIM_INFINITY else min(MAPS, files // 2)
-        self._limit = self._least
+            self._min_limit = MAPS if files == resource.RLIM_INFINITY else min(MAPS, files // 2)
+        self._limit = self._min_limit
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(READERS, "shards") if storage.in_memory else None
         self._loading: dict[int, Future] = {}
@@ -138,11 +138,11 @@ class ShardCache:
                 if shard not in self._loading and shard not in before.rows:
                     self._loading[shard] = self._pool.submit(self._read, shard)
             # With a lower limit ``open_shards`` would drop what is held here.
-            self._limit = max(self._least, int(self._weights[shards].sum()))
+            self._limit = max(self._min_limit, int(self._weights[shards].sum()))
 
     def close(self) -> None:
         """Unmap every file. Shards in memory are kept; ``hold`` and the limit drop them."""
-        if not self._place.in_memory:
+        if not self._storage.in_memory:
             with self._lock:
                 self._open_shards = self._open_none()
 
@@ -152,11 +152,11 @@ class ShardCache:
         Raises:
             DataError: a file is missing, or has another size.
         """
-        sizes = self._place.list_file_sizes()
+        sizes = self._storage.list_file_sizes()
         for shard, expected_sizes in enumerate(self._manifests.bytes.tolist()):
             for name, size in zip(self.list_file_names(shard), expected_sizes, strict=True):
                 if name not in sizes:
-                    raise make_missing_error(self._place, name)
+                    raise make_missing_error(self._storage, name)
                 self._check_size(name, sizes[name], size)
 
     def _open_none(self) -> OpenShards:
@@ -185,7 +185,7 @@ class ShardCache:
         """Open a shard's files; return its rows and the values of each variable-width field."""
         arrays = []
         for column, dtype in enumerate(self.dtypes):
-            content = self._place.open(self.list_file_names(shard)[column])
+            content = self._storage.open(self.list_file_names(shard)[column])
             offset = self._check(shard, column, content)
             arrays.append(content[offset:].view(dtype))
         return arrays[0], arrays[1:]
@@ -213,12 +213,12 @@ class ShardCache:
                 raise ValueError(f"{remainder} bytes are left after its elements")
         except (ValueError, IndexError, TokenError) as error:  # numpy does not catch TokenError
             raise DataError(
-                f"{self._place}/{name}: is not the .npy file that was written: {error}; "
+                f"{self._storage}/{name}: is not the .npy file that was written: {error}; "
                 "copy it again"
             ) from None
         if column == 0 and count != self._manifests.samples[shard]:
             raise DataError(
-                f"{self._place}/{name}: holds {count} samples, its "
+                f"{self._storage}/{name}: holds {count} samples, its "
                 f"manifest says {self._manifests.samples[shard]}; shard the data again"
             )
         return offset
@@ -226,7 +226,7 @@ class ShardCache:
     def _check_size(self, name: str, size: int, expected_size: int) -> None:
         if size != expected_size:
             raise DataError(
-                f"{self._place}/{name}: has {size} bytes, its manifest says {expected_size}; "
+                f"{self._storage}/{name}: has {size} bytes, its manifest says {expected_size}; "
                 "it was truncated or changed: copy it again"
             )
 
@@ -236,7 +236,8 @@ class ShardCache:
         available_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed_bytes > available_bytes // 2:
             raise DataError(
-                f"{self._place}: {len(shards)} shards of {needed_bytes / 1e9:.1f} GB would have to "
+                f"{self._storage}: {len(shards)} shards of {needed_bytes / 1e9:.1f} GB would have "
+                "to "
                 f"be in memory at once, and the machine has {available_bytes / 1e9:.1f} GB; use "
                 "loop.shuffle=windowed with smaller window_samples, smaller shards "
                 "(shard.shard_mb), or mount the data"

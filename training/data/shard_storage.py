@@ -36,7 +36,7 @@ class ShardStorage(Protocol):
         """
 
 
-def place(location: Path | str, *, in_memory: bool) -> ShardStorage:
+def open_storage(location: Path | str, *, in_memory: bool) -> ShardStorage:
     """Return the storage at ``location``: ``s3://bucket/prefix`` or a folder's path.
 
     Args:

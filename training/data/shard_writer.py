@@ -102,7 +102,7 @@ class ShardWriter:
             self.samples += count
             self._waiting += size
             while self._waiting >= 2 * self._limit:
-                self._cut()
+                self._write_next_shard()
 
     def finish(self) -> None:
         """Begin to write the remaining samples, without waiting, so that several writers overlap.
@@ -129,7 +129,7 @@ class ShardWriter:
         self._disk.shutdown()
         return self._shards
 
-    def _cut(self) -> None:
+    def _write_next_shard(self) -> None:
         """Write one shard of the waiting samples."""
         head, ends = self._take(self._limit)
         stop = max(1, int(np.searchsorted(ends, self._limit, side="right")))
@@ -165,7 +165,7 @@ class ShardWriter:
             flat = [np.ascontiguousarray(samples[name], values) for samples in parts]
             files[f"{stem}.{name}.npy"] = flat
         self._shards.file.append(f"{stem}.npy")
-        self._shards.samples.append(sum(count_of(samples, self._fields) for samples in parts))
+        self._shards.samples.append(sum(count_samples(samples, self._fields) for samples in parts))
         self._shards.source.append(0)
         contents = {file: encode_npy(arrays) for file, arrays in files.items()}
         # Wait for the previous shard: only one is written while the next is collected, so that
@@ -190,7 +190,7 @@ class ShardWriter:
             base = self._dtype[0].base
             arrays = [np.ascontiguousarray(samples[name], base) for samples in parts]
             return [array.reshape(len(array), -1).view(self._dtype)[:, 0] for array in arrays]
-        counts = [count_of(samples, self._fields) for samples in parts]
+        counts = [count_samples(samples, self._fields) for samples in parts]
         rows = np.empty(sum(counts), self._dtype)
         # Values in the parts before this one.
         value_counts = dict.fromkeys(list_variable_fields(self._fields), 0)
@@ -207,7 +207,7 @@ class ShardWriter:
     def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
         """Write files and start flushing them; at most two shards are in progress at once."""
         drafts = [atomic_file.begin(self._folder / file, *c) for file, c in contents.items()]
-        before, self._flushing = self._flushing, self._disk.submit(_finish, drafts)
+        before, self._flushing = self._flushing, self._disk.submit(_finish_drafts, drafts)
         if before:
             before.result()
 
@@ -262,8 +262,8 @@ def _check_range(file: str, name: str, values: np.ndarray, dtype: np.dtype) -> N
         finite = np.isfinite(values)
         low = values.min(initial=0, where=finite)
         high = values.max(initial=0, where=finite)
-    least, largest = np.array([info.min, info.max], dtype).tolist()
-    if least <= low.item() and high.item() <= largest:
+    smallest, largest = np.array([info.min, info.max], dtype).tolist()
+    if smallest <= low.item() and high.item() <= largest:
         return
     if dtype.kind == "f":  # a value slightly beyond the largest float is rounded to it
         with np.errstate(over="ignore"):
@@ -298,7 +298,7 @@ def slice_parts(
     """
     out, before = [], 0
     for samples in parts:
-        count = count_of(samples, fields)
+        count = count_samples(samples, fields)
         first, last = max(start - before, 0), min(stop - before, count)
         if first < last:
             out.append(slice_samples(samples, fields, first, last))
@@ -320,7 +320,7 @@ def encode_npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
     ]
 
 
-def count_of(samples: Samples, fields: Mapping[str, Field]) -> int:
+def count_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
     """Return the number of samples in arrays that passed ``check_samples``."""
     name, field = next(iter(fields.items()))
     return len(samples[f"{name}_offsets"]) - 1 if field.shape is None else len(samples[name])
@@ -328,13 +328,13 @@ def count_of(samples: Samples, fields: Mapping[str, Field]) -> int:
 
 def _compute_sample_sizes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     """Return the bytes that each sample takes in its shard."""
-    sizes = np.full(count_of(samples, fields), build_row_dtype(fields).itemsize)
+    sizes = np.full(count_samples(samples, fields), build_row_dtype(fields).itemsize)
     for name in list_variable_fields(fields):
         sizes += np.diff(samples[f"{name}_offsets"]) * np.dtype(fields[name].dtype).itemsize
     return sizes
 
 
-def _finish(drafts: list[atomic_file.Draft]) -> None:
+def _finish_drafts(drafts: list[atomic_file.Draft]) -> None:
     for draft in drafts:
         draft.finish()
 
@@ -343,13 +343,13 @@ def _finish(drafts: list[atomic_file.Draft]) -> None:
 # run.
 
 
-def sample_hashes(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
+def hash_samples(samples: Samples, fields: Mapping[str, Field]) -> np.ndarray:
     """Hash each sample's bytes over all its fields: int64 (n,).
 
     Two different samples have the same hash with a probability of 2^-64: among 10^8 test and 10^9
     train samples, the probability that one pair is wrongly taken for equal is half a percent.
     """
-    out = np.zeros(count_of(samples, fields), np.uint64)
+    out = np.zeros(count_samples(samples, fields), np.uint64)
     for name, field in fields.items():
         # Little-endian, because the hashed bytes must be the same on every machine.
         rows = np.ascontiguousarray(samples[name], np.dtype(field.dtype).newbyteorder("<"))

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, default_collate
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data._utils.collate import default_collate_fn_map  # its documented registry
 
-from training.data.chunks import CHUNK, cut
+from training.data.chunks import CHUNK, split_chunk
 from training.data.dataset import Dataset
 from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from trainyard.common.errors import DataError
@@ -79,8 +79,8 @@ class ReadAhead:
         most: function that returns the largest number of samples to read at once.
     """
 
-    def __init__(self, read: Callable[[np.ndarray], Sample], most: int) -> None:
-        self._read, self._most = read, most
+    def __init__(self, read: Callable[[np.ndarray], Sample], max_samples: int) -> None:
+        self._read, self._max_samples = read, max_samples
         self._lock = threading.Lock()
         self._coming: deque[tuple[bytes, np.ndarray, Sample]] = deque()
         self._last = np.empty(0, np.int64)
@@ -92,22 +92,24 @@ class ReadAhead:
             if self._coming and self._coming[0][0] == positions.tobytes():
                 _, self._last, batch = self._coming.popleft()
                 return batch
-            step, self._last = _step(self._last, positions), positions
-            most = min(2 * self._count, self._most // len(positions)) if step else 1
+            step, self._last = _find_step(self._last, positions), positions
+            max_batches = min(2 * self._count, self._max_samples // len(positions)) if step else 1
             remaining = (end - 1 - int(positions[-1])) // step + 1 if step else 1
-            self._count = count = max(1, min(most, remaining))
+            self._count = count = max(1, min(max_batches, remaining))
         # Read outside the lock, so that other threads need not wait; the queue is then replaced as
         # a whole.
-        places = [positions + step * number for number in range(count)]
-        batches = cut(self._read(np.concatenate(places)), len(positions))
-        queue = deque(zip((p.tobytes() for p in places), places, batches, strict=True))
+        batch_positions = [positions + step * number for number in range(count)]
+        batches = split_chunk(self._read(np.concatenate(batch_positions)), len(positions))
+        queue = deque(
+            zip((p.tobytes() for p in batch_positions), batch_positions, batches, strict=True)
+        )
         _, _, batch = queue.popleft()
         with self._lock:
             self._coming = queue
         return batch
 
 
-def _step(before: np.ndarray, after: np.ndarray) -> int:
+def _find_step(before: np.ndarray, after: np.ndarray) -> int:
     """Return by how much each position of one batch exceeds that of the batch before.
 
     Return 0 if this differs between positions, or if the batches overlap.

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from training.data.dataset import Dataset
-from training.defaults.default_scores import Batches, Measuring, build_columns, count
+from training.defaults.default_scores import Batches, Measuring, build_columns, count_batch_samples
 from training.scores import compute_ratios
 from trainyard.common.errors import TrainingError
 
@@ -24,7 +24,7 @@ def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> 
         batches = Batches(workload)
         for samples in test.iter_batches(workload.at_once):
             batch = batches.make_batch(samples)
-            size = int(count(batch))
+            size = int(count_batch_samples(batch))
             measurements = build_columns(
                 workload.measure(outputs.expand(size, *outputs.shape), batch)
             )
@@ -52,7 +52,7 @@ def _fit_outputs(workload: Measuring, train: Dataset, limit: int) -> Tensor:
         solver.zero_grad()
         total = torch.zeros(())
         for batch in batches:
-            size = int(count(batch))
+            size = int(count_batch_samples(batch))
             loss = workload.loss(outputs.expand(size, *shape), batch) / units
             loss.backward()
             total += loss.detach()

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from training.data.dataset import Dataset, Share
 from training.data.loader import Preparation
 from training.data.manifest import Samples
-from training.data.shard_writer import sample_hashes
+from training.data.shard_writer import hash_samples
 from training.scores import Block
 from training.workloads import Workload
 
@@ -74,7 +74,7 @@ def iter_rows(
         slices: names of columns to add, each with the name of the sample's input.
     """
     for passage in dataset.stream(workload.at_once, share):
-        hashes = sample_hashes(passage.samples, dataset.fields)
+        hashes = hash_samples(passage.samples, dataset.fields)
         row_numbers = np.arange(passage.start, passage.start + len(hashes))
         group = passage.samples[workload.group] if workload.group else row_numbers
         slice_columns = {f"slice.{name}": dataset.find_folders(passage.sources) for name in slices}
@@ -103,7 +103,7 @@ def select_sample(batch: Mapping[str, Tensor], index: int) -> dict[str, Tensor]:
     return sample
 
 
-def count(batch: Mapping[str, Tensor]) -> Tensor:
+def count_batch_samples(batch: Mapping[str, Tensor]) -> Tensor:
     """Return the number of samples in a batch, 0-dim."""
     name, first = next(iter(batch.items()))
     offsets = batch.get(f"{name}_offsets")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from training.defaults.default_scores import Batches, count
+from training.defaults.default_scores import Batches, count_batch_samples
 from training.workloads import Column, Workload
 from training.workloads.column_packing import choose_number_type, convert_whole_number, record_type
 from trainyard.common.errors import DataError
@@ -35,12 +35,12 @@ def build_batch(
             value of the wrong type; or the workload packs records together.
     """
     columns = workload.packing.columns
-    records = [record_of(request, columns) for request in requests]
+    records = [read_record(request, columns) for request in requests]
     # A request may omit what the model does not use, but the packing needs every column.
     empty = {name: _make_placeholder(column) for name, column in columns.items()}
     table = build_table([empty | record for record in records], columns)
     tensors = Batches(workload, device).make_batch(workload.packing.packer().add(table))
-    if int(count(tensors)) != len(table):
+    if int(count_batch_samples(tensors)) != len(table):
         raise DataError("records are packed together, so a request has no sample of its own")
     batch = _TrackedBatch(tensors)
     workload.inputs(batch)
@@ -68,7 +68,7 @@ def find_used_columns(workload: Workload) -> dict[str, Column]:
     return {name: column for name, column in columns.items() if name in batch.fields_read}
 
 
-def record_of(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
+def read_record(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
     """Return the request's record.
 
     Raises:
@@ -166,8 +166,8 @@ def _convert_text(value: Any, column: Column) -> str:
 
 def _parse_timestamp(value: Any, column: Column) -> int:
     """Return microseconds since 1970; a time without an offset is UTC."""
-    moment = datetime.fromisoformat(value)
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    parsed_time = datetime.fromisoformat(value)
+    aware = parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=UTC)
     return (aware - EPOCH) // MICROSECOND
 
 

@@ -209,8 +209,8 @@ def _fill_adapted(
             f"the adapters belong to base {base_record['sha256']} ({base_record['uri']}), but the "
             f"given base is {digest}: give the former, or train with train.adapters.merge"
         )
-    tensors = base_model.read(workload, description["workload"], base, base_record["uri"])
-    fill(model, workload, lora.add_adapters(tensors, *lora.read(folder)))
+    tensors = base_model.read_weights(workload, description["workload"], base, base_record["uri"])
+    fill(model, workload, lora.add_adapters(tensors, *lora.read_adapters(folder)))
 
 
 # Writing the trained weights as safetensors files, which many ranks do concurrently.
@@ -301,7 +301,7 @@ def export(
         workload, {layer: adapter_states[n] for layer, n in adapter_names.items() if adapter_states}
     )
     if adapters and base and source.ranks.rank == 0:
-        lora.write(folder, adapter_tensors, adapters, base)
+        lora.write_adapters(folder, adapter_tensors, adapters, base)
     run = Export(workload, adapter_tensors if merging else {}, adapters.scale if adapters else 1.0)
     split = group_export_names(workload, [*plain])
     if len(split) == 1:
@@ -319,7 +319,7 @@ def export(
             split, dry, {n: meta_tensors[s] for n, s in plain.items()}, exports, tensors
         )
         order = {name: tensors[name] for part in parts for name in part.outputs}
-        _stream(folder, source, plain, run, parts, _group_into_files(order, shard_bytes))
+        _export_in_parts(folder, source, plain, run, parts, _group_into_files(order, shard_bytes))
     return config, ties
 
 
@@ -418,7 +418,7 @@ def _describe_tensor(tensor: Tensor | None) -> str:
     return "nothing" if tensor is None else f"{tensor.dtype} {tuple(tensor.shape)}"
 
 
-def _stream(
+def _export_in_parts(
     folder: Path,
     source: Weights,
     plain: Mapping[str, str],
@@ -532,17 +532,19 @@ def index(files: Files) -> str:
         "total_parameters": sum(tensor.numel() for tensor in tensors),
         "total_size": sum(map(count_bytes, tensors)),
     }
-    places = {name: file for file, weights in files.items() for name in weights}
-    content = {"metadata": sums, "weight_map": places}
+    weight_map = {name: file for file, weights in files.items() for name in weights}
+    content = {"metadata": sums, "weight_map": weight_map}
     return json.dumps(content, indent=2, sort_keys=True) + "\n"
 
 
-def _group_into_files(meta_tensors: Mapping[str, Tensor], most: int) -> Files:
-    """Group the weights, in their order, into files of at most ``most`` bytes or of one weight."""
+def _group_into_files(meta_tensors: Mapping[str, Tensor], max_bytes: int) -> Files:
+    """Group the weights, in their order, into files of at most ``max_bytes`` bytes or of one
+    weight.
+    """
     bins: list[dict[str, Tensor]] = [{}]
     file_bytes = 0
     for name, meta_tensor in meta_tensors.items():
-        if bins[-1] and file_bytes + count_bytes(meta_tensor) > most:
+        if bins[-1] and file_bytes + count_bytes(meta_tensor) > max_bytes:
             bins.append({})
             file_bytes = 0
         bins[-1][name] = meta_tensor

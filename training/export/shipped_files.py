@@ -98,11 +98,9 @@ def iter_room_files(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str,
             yield room, checkout / room
 
 
-def is_listed(name: str, places: Iterable[str]) -> bool:
-    """Return whether a file is one of ``places``, or is in a room that is one of them."""
-    return any(
-        name == place or (place.endswith("/") and name.startswith(place)) for place in places
-    )
+def is_listed(name: str, paths: Iterable[str]) -> bool:
+    """Return whether a file is one of ``paths``, or is in a room that is one of them."""
+    return any(name == path or (path.endswith("/") and name.startswith(path)) for path in paths)
 
 
 def list_package_files(workload: str) -> Iterator[tuple[str, Path]]:

@@ -191,7 +191,7 @@ class SafeFile:
                 written; it may be on meta.
         """
         self.path, self._meta_tensors = path, dict(meta_tensors)
-        head, self._places = build_header(self._meta_tensors)
+        head, self._offsets = build_header(self._meta_tensors)
         path.parent.mkdir(parents=True, exist_ok=True)
         file_size = len(head) + sum(map(count_bytes, self._meta_tensors.values()))
         self._draft = atomic_file.Draft(path, size=file_size)
@@ -213,7 +213,7 @@ class SafeFile:
         if not tensor.numel():
             return
         try:
-            self._draft.file.seek(self._places[name])
+            self._draft.file.seek(self._offsets[name])
             self._draft.file.write(tensor.contiguous().flatten().view(torch.uint8).numpy().data)
         except OSError:
             self.discard()
@@ -242,10 +242,10 @@ def build_header(meta_tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, i
         meta_tensors, key=lambda name: (ranks[_format_dtype(meta_tensors[name])], name.encode())
     )
     tensors = [(name, meta_tensors[name]) for name in order]
-    head, places = build_file_header(
+    head, offsets = build_file_header(
         METADATA, [(n, TYPES[_format_dtype(t)], list(t.shape), count_bytes(t)) for n, t in tensors]
     )
-    return head, {name: len(head) + place for name, place in places.items()}
+    return head, {name: len(head) + offset for name, offset in offsets.items()}
 
 
 def count_bytes(tensor: Tensor) -> int:

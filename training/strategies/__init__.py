@@ -72,5 +72,5 @@ def check_settings(config: TrainConfig, ranks: Ranks) -> None:
 def select_strategy(config: TrainConfig) -> type[Strategy]:
     """Return the strategy's class for these settings."""
     split = config.split > 1
-    module, _, name = (SPLIT_PLACE if split else config.entry.place).partition(".")
+    module, _, name = (SPLIT_PLACE if split else config.entry.class_path).partition(".")
     return getattr(import_module(f"{__name__}.{module}"), name)

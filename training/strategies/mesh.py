@@ -37,9 +37,9 @@ from training.strategies.fsdp_sharding import (
     shard,
 )
 from training.strategies.pipeline_parallel import Pipeline, copy_modules_sharing_tensors
-from training.strategies.precision import scale
+from training.strategies.precision import scale_tensors
 from training.strategies.ranks import Ranks
-from training.strategies.single import Batch, Strategy, check, retie_names
+from training.strategies.single import Batch, Strategy, check_tied_weights, retie_names
 from training.weights.initial.initial_values import to_local_tensor
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from training.strategies.float8 import Scales
 
 
-def clip(
-    model: nn.Module, longest: float, device: torch.device, pipeline: Pipeline | None
+def clip_gradients(
+    model: nn.Module, max_norm: float, device: torch.device, pipeline: Pipeline | None
 ) -> Tensor:
     """Return the gradient's L2 norm over all ranks, and scale the gradient down to at most
-    ``longest``.
+    ``max_norm``.
 
     The norm is float64, 0-dim; the host does not wait for the device. Collective: call it on every
     rank.
@@ -69,8 +69,8 @@ def clip(
     if pipeline is not None:
         dist.all_reduce(squares, group=pipeline.group)
     total = squares.sqrt()
-    shrink = (longest / (total + 1e-6)).clamp(max=1.0)  # as in torch's clip_grad_norm_
-    scale([*gradients.values()], shrink)
+    shrink = (max_norm / (total + 1e-6)).clamp(max=1.0)  # as in torch's clip_grad_norm_
+    scale_tensors([*gradients.values()], shrink)
     return total
 
 
@@ -171,20 +171,25 @@ class Mesh(Strategy):
         self.mesh = init_device_mesh(ranks.device.type, shape, mesh_dim_names=names)
         coordinate = self.mesh.get_coordinate()
         assert coordinate is not None  # every rank is in the mesh
-        place, replica, part, slice_ = coordinate
+        pipeline_index, replica, part, slice_ = coordinate
         self.data_rank, self.context = divmod(replica * shards + part, self.contexts)
         if self.contexts > 1:
             self.context_mesh = create_context_mesh(ranks, self.contexts, config.tensor_parallel)
-        self.places = [stage % config.pipeline_parallel for stage in range(config.stages)]
+        self.pipeline_indices = [stage % config.pipeline_parallel for stage in range(config.stages)]
         self.stages = [
-            stage for stage, stage_place in enumerate(self.places) if stage_place == place
+            stage
+            for stage, stage_place in enumerate(self.pipeline_indices)
+            if stage_place == pipeline_index
         ]
         # Only one of the ranks that share a model counts its loss, and it must have the last stage.
         self.scores = slice_ == 0 and config.stages - 1 in self.stages
 
     def prepare(self, model: nn.Module) -> None:
         self.record_model(model)
-        parts = {stage: self._prepare_part(part, stage) for stage, part in self._cut(model).items()}
+        parts = {
+            stage: self._prepare_part(part, stage)
+            for stage, part in self._cut_into_stages(model).items()
+        }
         # Each stage and each part of the sequences draws different random numbers.
         stage_offset = self.config.stages * self.context
         micros = {n: self.create_micro_batches(part, n + stage_offset) for n, part in parts.items()}
@@ -197,15 +202,15 @@ class Mesh(Strategy):
         if self.config.stages > 1:
             trainable = {self.names[name] for name, _ in model.named_parameters()}
             held_names = [names & trainable for names in self.stage_names]
-            self.pipeline = Pipeline(self, self.mesh, parts, self.places, held_names)
+            self.pipeline = Pipeline(self, self.mesh, parts, self.pipeline_indices, held_names)
         self.initial = None
         trainable = [
             parameter for parameter in list_scalar_weights(self.model) if parameter.requires_grad
         ]
         self.whole_weights = trainable if self.gradient_world > 1 else []
-        self.optimizer = optimizers.build(self.config, self.model)
+        self.optimizer = optimizers.build_optimizer(self.config, self.model)
 
-    def _cut(self, model: nn.Module) -> dict[int, nn.Module]:
+    def _cut_into_stages(self, model: nn.Module) -> dict[int, nn.Module]:
         """Return a mapping of stage to the model's part, for this rank's stages.
 
         Record in ``stage_names`` the saved names that each stage has.
@@ -237,7 +242,7 @@ class Mesh(Strategy):
         adapt_blocks(workload.blocks(model), config)
         if self.gradient_world > 1:
             shard(model, workload.blocks(model), self.mesh, config, workload)
-        check(model, self.names)
+        check_tied_weights(model, self.names)
         return self.materialize(model)
 
     def _compute_scales(self) -> "Scales | None":
@@ -319,7 +324,7 @@ class Mesh(Strategy):
     def clip(self) -> Tensor:
         average_gradients(self.whole_weights, self.list_data_groups())
         self.unscale_gradients()
-        return clip(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
+        return clip_gradients(self.model, self.config.grad_clip, self.ranks.device, self.pipeline)
 
     def list_data_groups(self) -> Sequence[dist.ProcessGroup]:
         parts = [self.mesh[name] for name in ("replicate", "shard")]
@@ -328,7 +333,7 @@ class Mesh(Strategy):
     def list_holders(self, name: str) -> Sequence[int]:
         """Return the ranks of the first stage that has the tensor."""
         stage = next(n for n, names in enumerate(self.stage_names) if name in names)
-        return self.mesh.mesh[self.places[stage]].flatten().tolist()
+        return self.mesh.mesh[self.pipeline_indices[stage]].flatten().tolist()
 
     def gather(self, name: str, tensor: Tensor | None, keepers: Collection[int]) -> Tensor | None:
         holders, rank = self.list_holders(name), self.ranks.rank

@@ -206,22 +206,22 @@ class Pipeline:
         self._shared_groups: list[tuple[list[str], dist.ProcessGroup | None]] = []
         self.not_counted: set[str] = set()
         for name in sorted(name for name, stage_list in stages.items() if len(stage_list) > 1):
-            places = sorted({self._owners[stage] for stage in stages[name]})
-            group = self._group(places) if len(places) > 1 else None
+            pipeline_indices = sorted({self._owners[stage] for stage in stages[name]})
+            group = self._group(pipeline_indices) if len(pipeline_indices) > 1 else None
             if name in own_names:
                 self._shared_groups.append((own_names[name], group))
                 first = self._owners[stages[name][0]] == self._rank
                 self.not_counted |= {*(own_names[name][1:] if first else own_names[name])}
 
-    def _group(self, places: Sequence[int]) -> dist.ProcessGroup | None:
-        """Return the group of the ranks at ``places`` in this rank's pipeline, or None if this
-        rank is not in it.
+    def _group(self, pipeline_indices: Sequence[int]) -> dist.ProcessGroup | None:
+        """Return the group of the ranks at ``pipeline_indices`` in this rank's pipeline, or None
+        if this rank is not in it.
         """
         own_group = None
         # torch requires every rank to create every group, including those that it is not in.
         for pipeline in self._mesh.mesh.flatten(1).T.tolist():
-            group = dist.new_group([pipeline[place] for place in places])
-            if self._strategy.ranks.rank in [pipeline[place] for place in places]:
+            group = dist.new_group([pipeline[index] for index in pipeline_indices])
+            if self._strategy.ranks.rank in [pipeline[index] for index in pipeline_indices]:
                 own_group = group
         return own_group
 

@@ -107,8 +107,8 @@ def _processor_multiplies_bfloat16() -> bool:
 # step is judged by the gradient's norm over all ranks, so that all of them skip the same steps.
 
 
-def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
-    """Multiply the tensors in place by ``by`` (0-dim), converted to each one's type and device.
+def scale_tensors(tensors: Sequence[Tensor], factor: Tensor) -> None:
+    """Multiply the tensors in place by ``factor`` (0-dim), converted to each one's type and device.
 
     With ``cpu_offload`` the tensors are on the host.
     """
@@ -116,7 +116,7 @@ def scale(tensors: Sequence[Tensor], by: Tensor) -> None:
     for tensor in tensors:
         groups.setdefault((tensor.device, tensor.dtype), []).append(to_local_tensor(tensor))
     for (device, dtype), group in groups.items():
-        torch._foreach_mul_(group, by.to(device, dtype))
+        torch._foreach_mul_(group, factor.to(device, dtype))
 
 
 INITIAL, GROWTH, BACKOFF, INTERVAL = 2.0**16, 2.0, 0.5, 2000
@@ -143,13 +143,17 @@ class LossScale:
 
     def __init__(self, device: torch.device) -> None:
         self.scale = torch.full((), INITIAL, dtype=torch.float32, device=device)
-        self._good = torch.zeros((), dtype=torch.int32, device=device)
+        self._good_steps = torch.zeros((), dtype=torch.int32, device=device)
         self._skipped_steps = torch.zeros((), dtype=torch.int64, device=device)
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Tensors that a checkpoint contains; loading writes into them."""
-        return {"scale": self.scale, "good_steps": self._good, "skipped_steps": self._skipped_steps}
+        return {
+            "scale": self.scale,
+            "good_steps": self._good_steps,
+            "skipped_steps": self._skipped_steps,
+        }
 
     def unscale_gradients(self, parameters: Iterable[nn.Parameter], rank_count: int) -> None:
         """Divide the gradients by the scale, in place.
@@ -158,7 +162,7 @@ class LossScale:
             rank_count: number of ranks that the gradients were averaged over.
         """
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        scale(gradients, rank_count / self.scale)
+        scale_tensors(gradients, rank_count / self.scale)
 
     def has_overflow(self, norm: Tensor) -> Tensor:
         """Return whether a gradient with this norm may have overflowed because of the scale;
@@ -181,6 +185,6 @@ class LossScale:
         """
         self._skipped_steps += overflow
         torch._amp_update_scale_(
-            self.scale, self._good, overflow.float(), GROWTH, BACKOFF, INTERVAL
+            self.scale, self._good_steps, overflow.float(), GROWTH, BACKOFF, INTERVAL
         )
         self.scale.clamp_(min=LEAST)

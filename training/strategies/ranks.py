@@ -88,7 +88,7 @@ def check_machines(world: int, environment: Mapping[str, str] = os.environ) -> N
         )
 
 
-def read_meeting(name: str, environment: Mapping[str, str] = os.environ) -> str:
+def read_meeting_address(name: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return ``MASTER_ADDR`` or ``MASTER_PORT``, the address at which rank 0 waits for the others.
 
     torchrun sets them. mpirun does not, but AWS's MPI driver sets SM_MASTER_ADDR and SM_MASTER_PORT
@@ -129,14 +129,14 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
     check_machines(world)
     # torch, ``connect`` and the libraries read these names, whatever the launcher calls them.
     for name in ("MASTER_ADDR", "MASTER_PORT"):
-        os.environ[name] = read_meeting(name)
-    _keep_step()
+        os.environ[name] = read_meeting_address(name)
+    _announce_attempt()
     flight_recorder.record()
     with _limit_timeouts(timedelta(seconds=timeout_seconds)):
         try:
             dist.init_process_group(
                 backend or ("cpu:gloo,cuda:nccl" if cuda else "gloo"),
-                store=_store(rank == 0, timeout_seconds),
+                store=_open_store(rank == 0, timeout_seconds),
                 rank=rank,
                 world_size=world,
             )
@@ -190,21 +190,21 @@ def connect(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
     )
 
 
-def agent_keeps_store() -> bool:
+def agent_serves_store() -> bool:
     """Return whether torchrun's agent serves the store, which then survives a restart of the
     ranks.
     """
     return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
 
 
-def _store(first: bool, timeout_seconds: int) -> dist.Store:
+def _open_store(first: bool, timeout_seconds: int) -> dist.Store:
     """Return the store in which the ranks of this attempt find each other.
 
     torch 2.13's own env:// uses the agent's store directly. There, restarted ranks would find the
     addresses of the dead ones, because AWS's driver uses the static rendezvous. So each attempt has
     a prefix of its own.
     """
-    store = connect(timeout_seconds, serve=first and not agent_keeps_store())
+    store = connect(timeout_seconds, serve=first and not agent_serves_store())
     return dist.PrefixStore(f"attempt-{Attempt.read().number}", store)
 
 
@@ -229,7 +229,7 @@ def build_started_key(attempt: int) -> str:
     return f"{attempt}/started"
 
 
-def _keep_step() -> None:
+def _announce_attempt() -> None:
     """Announce this attempt before the ranks meet; raise if the attempt is already over.
 
     Each machine's agent counts attempts on its own. If the ranks of one machine died again before
@@ -240,11 +240,11 @@ def _keep_step() -> None:
         LostRankError: another machine is in a later attempt; torchrun then restarts this one, too.
     """
     attempt = Attempt.read()
-    if not agent_keeps_store():
+    if not agent_serves_store():
         return
     store = connect_watchdog_store()
     store.set(build_started_key(attempt.number), "")
-    if attempt.another and store.check([build_started_key(attempt.number + 1)]):
+    if attempt.will_restart and store.check([build_started_key(attempt.number + 1)]):
         raise LostRankError(f"attempt {attempt.number} is over: another machine is in a later one")
 
 

@@ -78,7 +78,7 @@ class Strategy:
         self.initial = None
         adapt_blocks(self.workload.blocks(self.model), self.config)
         self.forward = self.wrap(self.model)
-        self.optimizer = optimizers.build(self.config, self.model)
+        self.optimizer = optimizers.build_optimizer(self.config, self.model)
 
     def record_model(self, model: nn.Module) -> None:
         """Record facts about the whole model, before it is split.
@@ -280,7 +280,7 @@ class Strategy:
         """
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        optimizers.step(self.optimizer, finite)
+        optimizers.take_step(self.optimizer, finite)
         self.optimizer.zero_grad()
 
     def sum(self, values: Tensor) -> Tensor:
@@ -378,7 +378,7 @@ def retie_names(model: nn.Module, names: Mapping[str, str]) -> None:
             setattr(model.get_submodule(module), last, parameters[first])
 
 
-def check(model: nn.Module, names: Mapping[str, str]) -> None:
+def check_tied_weights(model: nn.Module, names: Mapping[str, str]) -> None:
     """Check that tied weights are still one weight after splitting and sharding.
 
     Raises:

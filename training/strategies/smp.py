@@ -55,7 +55,7 @@ class Smp(Strategy):
         flat = {
             n for n, _ in self.model.named_parameters() if n.replace(WRAPPED_PREFIX, "") in decay
         }
-        self.optimizer = optimizers.build(self.config, self.model, flat)
+        self.optimizer = optimizers.build_optimizer(self.config, self.model, flat)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         from torch.distributed.fsdp import FullyShardedDataParallel

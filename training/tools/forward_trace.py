@@ -183,7 +183,7 @@ class Parts(TorchDispatchMode):
             if isinstance(leaf, Tensor):
                 (self._leave_out if cast else self._track_storage)(leaf.untyped_storage())
 
-    def take(self, tensors: Iterable[object], part: int) -> int:
+    def assign_to_part(self, tensors: Iterable[object], part: int) -> int:
         """Assign tensors to ``part``, which reads them, and return their bytes.
 
         Another part may have made them.
@@ -297,7 +297,7 @@ def trace_forward(
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     convert = (lambda tensor: tensor) if real else fake.from_tensor
     with nullcontext() if real else fake:
-        take_memory(model)
+        allocate_storages(model)
         counter = Parts(model, len(blocks) + 2 if blocks else 1)
         with (
             counter,
@@ -330,7 +330,7 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
         def start_block(module: nn.Module, args: tuple, kwargs: dict) -> None:
             """Make the block the current part, and assign its inputs to it."""
             counter.current = number
-            input_bytes = counter.take(tree_leaves((args, kwargs)), number)
+            input_bytes = counter.assign_to_part(tree_leaves((args, kwargs)), number)
             if number == 1:
                 counter.parts[0].output = input_bytes
 
@@ -343,7 +343,7 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
             _find_storage(tensor).nbytes() for tensor in tensors
         )
         counter.current += 1  # what follows counts for the next part, until the next block begins
-        counter.take(tensors, counter.current)
+        counter.assign_to_part(tensors, counter.current)
 
     handles = []
     for number, block in enumerate(blocks, 1):
@@ -371,7 +371,7 @@ def _find_storage(tensor: Tensor) -> torch.UntypedStorage:
     return getattr(tensor, "_local_tensor", tensor).untyped_storage()
 
 
-def take_memory(model: nn.Module) -> None:
+def allocate_storages(model: nn.Module) -> None:
     """Give tensors on meta storages, so that their bytes are counted.
 
     A fake tensor cannot be swapped into a parameter as ``initial_values.fill`` does; a DTensor of

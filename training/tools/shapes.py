@@ -107,7 +107,7 @@ def trace_shapes(
     for number, part in enumerate(first.parts):
         half = shared_traces["none"].parts[number] if shared_traces["none"] else None
         unit = {
-            "name": _name(number, len(first.parts)),
+            "name": _build_unit_name(number, len(first.parts)),
             "parameters": part.parameters,
             "trained": part.trainable,
             "replicated": half.replicated_parameters if half else part.parameters,
@@ -130,7 +130,7 @@ def trace_shapes(
     return {"units": units, "sequence": sequence, "logits": logits, "tied": first.tied}
 
 
-def _name(number: int, count: int) -> str:
+def _build_unit_name(number: int, count: int) -> str:
     """Return the name of part ``number`` of ``count``: model, embedding, block or head."""
     if count == 1:
         return "model"

@@ -54,12 +54,12 @@ def record(folder: Path | None = None, environment: MutableMapping[str, str] = o
     Args:
         folder: where torch writes the record if NCCL hangs; None for nowhere.
     """
-    _ask(environment, BUFFER_VARIABLES, str(COLLECTIVES))
+    _set_variable(environment, BUFFER_VARIABLES, str(COLLECTIVES))
     environment.setdefault(AT_TIMEOUT, "1")
     # Gloo has no monitor that would write a record.
     if folder is not None and torch.cuda.is_available():
         folder.mkdir(parents=True, exist_ok=True)  # torch does not create it
-        _ask(environment, PLACE, str(folder / build_trace_prefix()))
+        _set_variable(environment, PLACE, str(folder / build_trace_prefix()))
 
 
 def build_trace_prefix() -> str:
@@ -93,7 +93,7 @@ def find_whereabouts() -> Whereabouts:
     entries = [] if content is None else json.loads(content).get("entries", [])
     running = [e for e in entries if not e["retired"] and e["state"] != "completed"]
     if not running:
-        call = _call(frames)
+        call = _describe_call(frames)
         return Whereabouts(bool(call), f"{call} {_format_frames(frames)}".strip())
     oldest = min(running, key=itemgetter("time_created_ns"))
     name = oldest["profiling_name"].partition(":")[2]  # e.g. gloo:all_reduce
@@ -107,7 +107,7 @@ def find_whereabouts() -> Whereabouts:
 def locate_failure(error: BaseException) -> Whereabouts:
     """Return where this rank waited until a collective failed with ``error``."""
     frames = [*walk_tb(error.__traceback__)][::-1]
-    return Whereabouts(True, f"{_call(frames)} {_format_frames(frames)}".strip())
+    return Whereabouts(True, f"{_describe_call(frames)} {_format_frames(frames)}".strip())
 
 
 TORCH = Path(torch.__file__).parent
@@ -115,7 +115,7 @@ SHOWN_LINES = 2
 """Number of a stack's lines in a message; the log has the whole stack."""
 
 
-def _call(frames: Iterable[tuple[FrameType, int]]) -> str:
+def _describe_call(frames: Iterable[tuple[FrameType, int]]) -> str:
     """Return ``in recv,`` if the innermost function is torch.distributed's; otherwise "".
 
     Args:
@@ -181,7 +181,9 @@ def dump(folder: Path, rank: int) -> Path | None:
     return readable
 
 
-def _ask(environment: MutableMapping[str, str], names: tuple[str, str], value: str) -> None:
+def _set_variable(
+    environment: MutableMapping[str, str], names: tuple[str, str], value: str
+) -> None:
     """Set a variable under the names that this torch reads, unless one of them is set."""
     if not any(name in environment for name in names):
         release = tuple(int(part) for part in torch.__version__.split(".")[:2])

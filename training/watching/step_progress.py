@@ -141,7 +141,7 @@ class Progress:
 
     def __init__(self, config: TrainConfig, ranks: Ranks, clock: Clock, flops: float) -> None:
         self._config, self._ranks, self._clock = config, ranks, clock
-        self._flops, self._peak = flops, peak(ranks.device)
+        self._flops, self._peak = flops, find_device_peak(ranks.device)
         self._began, self._steps, self._units = 0.0, 0, 0.0
         self._earlier_stall = 0.0  # seconds in all steps before the last line
         self._stragglers = Stragglers(config.pipeline_parallel)
@@ -161,7 +161,7 @@ class Progress:
         """Count one more step."""
         self._steps += 1
 
-    def count(self, units: float) -> None:
+    def count_units(self, units: float) -> None:
         """Add ``units`` to the number of units since the last metric line."""
         self._units += units
 
@@ -207,7 +207,7 @@ class Progress:
         skipped); with float16 also the loss scale and the number of steps skipped so far.
         """
         ratios = [row[-1] for row in numbers.by_rank]
-        counts = {"grad_norm": numbers.norm, **update_metrics(ratios)}
+        counts = {"grad_norm": numbers.norm, **build_update_metrics(ratios)}
         scale_metrics = {"loss_scale": int(numbers.scale), "skipped_steps": numbers.skipped_steps}
         return ({} if numbers.left_out else counts) | (scale_metrics if numbers.scale else {})
 
@@ -271,7 +271,7 @@ peaks, but is not shipped into the container; the tests check that both agree.
 """
 
 
-def peak(device: torch.device) -> float | None:
+def find_device_peak(device: torch.device) -> float | None:
     """Return the peak floating-point operations per second; None for a device not in the table.
 
     The peak of bfloat16 (float16 on older devices), whatever the training's precision: what a
@@ -288,12 +288,14 @@ def find_peak_by_name(name: str) -> float | None:
     return next((value for pattern, value in PEAKS if re.search(pattern, name)), None)
 
 
-def compute_utilisation(units_per_second: float, flops: float, world: int, most: float) -> float:
+def compute_utilisation(
+    units_per_second: float, flops: float, world: int, peak_flops: float
+) -> float:
     """Return the model FLOPs utilisation: units per second of all ranks × operations per unit,
     forward and backward, of the whole model / (ranks × a device's peak). Recomputed operations
     count once (Chowdhery et al. 2022, PaLM, appendix B).
     """
-    return units_per_second * flops / (world * most)
+    return units_per_second * flops / (world * peak_flops)
 
 
 def read_peak_memory(device: torch.device) -> float:
@@ -378,7 +380,7 @@ def _sample(tensor: Tensor) -> Tensor:
     return flat[: len(flat) // RUN_LENGTH * RUN_LENGTH].view(-1, RUN_LENGTH)[::stride]
 
 
-def update_metrics(ratios: Sequence[float]) -> dict[str, float]:
+def build_update_metrics(ratios: Sequence[float]) -> dict[str, float]:
     """Return the line's metric from every rank's measurement; none where no rank has one."""
     finite = [ratio for ratio in ratios if isfinite(ratio)]
     return {"update_ratio": median(finite)} if finite else {}

@@ -25,7 +25,7 @@ TAGS = {key: name.replace(":", "/") for name, key in NAMES.items()}
 URI = "MLFLOW_TRACKING_URI"
 
 
-def tag(key: str) -> str:
+def build_tag(key: str) -> str:
     """Return a tracker's name of a metric: ``loss`` becomes ``train/loss``.
 
     A metric of an input or a rank, such as ``validation_loss.web``, becomes
@@ -120,7 +120,7 @@ class TensorBoard:
         with storage_errors(self._folder):
             for key, value in metrics.items():
                 if key != "step":
-                    self._writer.add_scalar(tag(key), value, int(metrics["step"]))
+                    self._writer.add_scalar(build_tag(key), value, int(metrics["step"]))
 
     def close(self, *, has_failed: bool) -> None:
         with storage_errors(self._folder):
@@ -166,7 +166,7 @@ class MLflow:
         from mlflow.entities import Metric
 
         now, step = int(time.time() * 1000), int(metrics["step"])
-        values = [Metric(tag(k), v, now, step) for k, v in metrics.items() if k != "step"]
+        values = [Metric(build_tag(k), v, now, step) for k, v in metrics.items() if k != "step"]
         self._operations.append(
             self._client.log_batch(self._run, metrics=values, synchronous=False)
         )
@@ -256,7 +256,7 @@ class Reports:
         """Report what a rule has found; call it on rank 0 only."""
         self._add(event.line, event.metrics)
 
-    def keep(self) -> None:
+    def save_history(self) -> None:
         """Write the history; called before a checkpoint is saved, so that a resumed training has
         its curve.
         """

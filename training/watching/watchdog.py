@@ -34,7 +34,7 @@ import torch.distributed as dist
 from training.in_place_restart import Attempt
 from training.strategies.ranks import (
     Ranks,
-    agent_keeps_store,
+    agent_serves_store,
     build_started_key,
     connect_watchdog_store,
     is_lost_peer,
@@ -61,7 +61,7 @@ def has_training_ended() -> bool:
     machines may be gone for good.
     """
     attempt = Attempt.read()
-    if not attempt.number or not agent_keeps_store():
+    if not attempt.number or not agent_serves_store():
         return False
     store, (_, _, world) = connect_watchdog_store(), read_ranks()
     keys = [f"{attempt.number - 1}/end-{rank}" for rank in range(world)]
@@ -152,7 +152,7 @@ class Watch:
             for rank in gone[:1]
         ]
         reason = (own_reasons or lost_reasons or silent or ["torchrun did not say why"])[0]
-        return f"restart {self._attempt.number} of {self._attempt.most}: {reason}"
+        return f"restart {self._attempt.number} of {self._attempt.max_restarts}: {reason}"
 
     # This rank's signs of life.
 
@@ -174,10 +174,10 @@ class Watch:
                 # Adding 0 reads the counter, even if no rank has asked yet.
                 self._answer(self._store.add(self._question_key, 0))
                 # The ranks of another machine have already been restarted.
-                if self._attempt.another and self._store.check(
+                if self._attempt.will_restart and self._store.check(
                     [build_started_key(self._attempt.number + 1)]
                 ):
-                    return self._follow()
+                    return self._end_if_overtaken()
                 if reason := self._read_lost():
                     return self._end_with_reason(reason)
                 if self.step() != step:
@@ -210,7 +210,7 @@ class Watch:
         only for rank 0 would consider rank 0 missing. So rank 0 ends last.
         """
         self._publish_end(str(lost), lost=True)
-        if agent_keeps_store():
+        if agent_serves_store():
             return
         with suppress(dist.DistError):
             # Without the path of this rank's dump, because each rank that reads this adds its own.
@@ -224,7 +224,7 @@ class Watch:
         Used when the store ends with rank 0 and this rank waits for a rank that is alive.
         """
         key = f"{self._attempt.number}/lost"
-        if agent_keeps_store() or self._ending.is_set() or not self._store.check([key]):
+        if agent_serves_store() or self._ending.is_set() or not self._store.check([key]):
             return ""
         return self._store.get(key).decode()
 
@@ -248,7 +248,7 @@ class Watch:
             beats = self._read_beats(looking=True)
             spoke = {r: spoke[r] if last_beats.get(r) == beat else now for r, beat in beats.items()}
             last_beats = beats
-            if all(now - moment >= PATIENCE * BEAT for moment in spoke.values()):
+            if all(now - timestamp >= PATIENCE * BEAT for timestamp in spoke.values()):
                 return
             time.sleep(BEAT / 10)
 
@@ -281,7 +281,7 @@ class Watch:
         beats.pop(self._ranks.rank, None)
         return beats
 
-    def _follow(self) -> None:
+    def _end_if_overtaken(self) -> None:
         """End this rank if no failed collective does so, because the others wait in a later
         attempt.
 
@@ -355,10 +355,12 @@ class Watch:
         if seconds > WARNING_SHARE * self._timeout:
             self._has_warned, answers = True, self._ask()
             waiting = [rank for rank, answer in answers.items() if answer["waits"]]
-            if waiting[:1] == [self._ranks.rank] and (reason := self._name_idle(answers, seconds)):
+            if waiting[:1] == [self._ranks.rank] and (
+                reason := self._describe_idle(answers, seconds)
+            ):
                 log.warning("%s", reason)
 
-    def _name_idle(self, answers: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
+    def _describe_idle(self, answers: Mapping[int, Mapping[str, Any]], seconds: float) -> str:
         """Return which ranks are in no collective while others are, and where; "" if there is
         none.
         """
@@ -425,7 +427,7 @@ class Watch:
 
         According to their responses, one does something else, or they are in different collectives.
         """
-        if idle := self._name_idle(answers, self._timeout):
+        if idle := self._describe_idle(answers, self._timeout):
             return idle
         rank_lines = [
             f"rank {rank} {answer['at']}" for rank, answer in [*answers.items()][:MOST_NAMED]

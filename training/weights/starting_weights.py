@@ -98,7 +98,7 @@ class StartFrom(BaseModel):
         return f"continues from checkpoint {self.checkpoint}, from which it may differ in {differ}"
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _check_source(self) -> Self:
         model = self.model or self.model_package or self.hugging_face
         if (self.checkpoint is None) == (model is None):
             raise ValueError(

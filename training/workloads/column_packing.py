@@ -114,7 +114,7 @@ def _pack_number(packing: Packing, name: str, values: pa.Array) -> Samples:
     return {name: _convert_numbers(packing, name, values)}
 
 
-def _list(packing: Packing, name: str, values: pa.Array) -> Samples:
+def _pack_list(packing: Packing, name: str, values: pa.Array) -> Samples:
     """Pack lists as rows of fixed length, or as values with offsets."""
     numbers = _convert_numbers(packing, name, values.flatten())
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
@@ -177,7 +177,7 @@ KINDS: dict[str, Kind] = {
         lambda column: Field(
             dtype=column.dtype, shape=None if column.length is None else (column.length,)
         ),
-        _list,
+        _pack_list,
     ),
     "timestamp": Kind(lambda column: Field(dtype="int64"), _pack_timestamp),
     "category": Kind(lambda column: Field(dtype="int64"), _pack_category),
@@ -265,12 +265,12 @@ def convert_whole_numbers(values: pa.Array, dtype: str) -> tuple[pa.Array, dict[
             pass
     integers: list[int | None] = []
     reasons: dict[int, str] = {}
-    for place, value in enumerate(values.to_pylist()):
+    for index, value in enumerate(values.to_pylist()):
         try:
             integers.append(None if value is None else convert_whole_number(value, dtype, bits))
         except ValueError as error:
             integers.append(None)
-            reasons[place] = str(error)
+            reasons[index] = str(error)
     return pa.array(integers, kind), reasons
 
 

@@ -155,7 +155,7 @@ class Simple(Complete):
         """Return the number of samples."""
         from training.defaults import default_scores
 
-        return default_scores.count(batch)
+        return default_scores.count_batch_samples(batch)
 
     def flops(self, model: "nn.Module") -> float:
         """Return three times the floating-point operations of a forward pass of one sample."""

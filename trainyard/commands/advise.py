@@ -281,14 +281,14 @@ def _split_assignments(assignments: Sequence[str]) -> tuple[dict[str, str], dict
 
 
 def _make_setting(
-    fields: Mapping[str, Any], model: Model | None, read: Shapes | None, gpu: str
+    fields: Mapping[str, Any], model: Model | None, shapes: Shapes | None, gpu: str
 ) -> Setting:
     """Return the training's setting, from a published model's shape, from shapes, or from fields.
 
     Raises:
         RecipeError: a field is missing, unknown or wrong.
     """
-    base = dict(model.shape) if model else model_shapes.compute_widths(read) if read else {}
+    base = dict(model.shape) if model else model_shapes.compute_widths(shapes) if shapes else {}
     given_fields = {name: value for name, value in fields.items() if value is not None}
     try:
         return Setting.model_validate({"gpu": gpu, "compile": True, **base, **given_fields})
@@ -296,24 +296,24 @@ def _make_setting(
         raise RecipeError(explain_first_problem(error, [*Setting.model_fields])) from None
 
 
-def _read_setting(place: Path) -> Setting:
+def _read_setting(path: Path) -> Setting:
     """Read from a file the setting of the run to learn from, for jobs that do not contain it."""
     try:
-        return Setting.model_validate_json(place.read_text(encoding="utf-8"))
+        return Setting.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
         raise RecipeError(explain_first_problem(error, [*Setting.model_fields])) from None
     except OSError as error:
-        raise RecipeError(f"--setting {place}: cannot be read: {error}") from None
+        raise RecipeError(f"--setting {path}: cannot be read: {error}") from None
 
 
-def _read_shapes(place: Path | None) -> Shapes | None:
-    if place is None:
+def _read_shapes(path: Path | None) -> Shapes | None:
+    if path is None:
         return None
     try:
-        return model_shapes.read(json.loads(place.read_text(encoding="utf-8")))
+        return model_shapes.read(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise RecipeError(
-            f"--shapes {place}: cannot be read: {error}; give the output of "
+            f"--shapes {path}: cannot be read: {error}; give the output of "
             "python -m training.tools.shapes"
         ) from None
 

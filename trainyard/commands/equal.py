@@ -47,7 +47,7 @@ def main(
     as_json: JsonOption = False,
 ) -> None:
     """Say whether two definitions do the same, and where they differ; executes both."""
-    bodies = [_read(text, region) for text in (first, second)]
+    bodies = [_load_definition_text(text, region) for text in (first, second)]
     for body, name in zip(bodies, (first, second), strict=True):
         refuse_errors(body, name)
     puts = [parse_put(text) for text in put or ()]
@@ -64,7 +64,7 @@ def main(
     raise typer.Exit(DIFFERENT if answer.cause else 0)
 
 
-def _read(text: str, region: str | None) -> str:
+def _load_definition_text(text: str, region: str | None) -> str:
     """Return the definition in a file, or of the deployed pipeline with this name."""
     if Path(text).exists() or text.endswith(".json"):
         return read_definition(Path(text))

@@ -25,7 +25,12 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.static_comparison import Answer
 from trainyard.migration.rewriting import Migration, migrate
-from trainyard.migration.signatures import Fit, Sides, fit, prove_equality
+from trainyard.migration.signatures import (
+    ComparisonSettings,
+    SignatureCheck,
+    check_signatures,
+    prove_equality,
+)
 from trainyard.terminal import Need, needs
 from trainyard.validate.all_checks import JsonOption
 
@@ -64,7 +69,7 @@ def main(
         migration, answer = migrate(old), None
     except DefinitionError as wrong:
         raise DefinitionError(f"{script}: {wrong}") from None
-    calls = fit(migration.code, new_python)
+    calls = check_signatures(migration.code, new_python)
     if prove_ and old_python is not None:
         puts = [parse_put(text) for text in put or ()]
         files = {
@@ -72,8 +77,14 @@ def main(
             for upload in puts
             for path, key in upload.iter_files()
         }
-        sides = Sides(script=script, old_python=old_python, new_python=new_python, puts=files,
-                      static=static, twice=twice)  # fmt: skip
+        sides = ComparisonSettings(
+            script=script,
+            old_python=old_python,
+            new_python=new_python,
+            puts=files,
+            static=static,
+            twice=twice,
+        )
         answer = prove_equality(old, migration.code, sides)
     if as_json:
         print(json.dumps(_as_json(migration, calls, answer), indent=1))
@@ -85,7 +96,7 @@ def main(
     raise typer.Exit(DIFFERENT if unproven or (answer and answer.cause) else 0)
 
 
-def _as_json(migration: Migration, calls: Fit, answer: Answer | None) -> dict:
+def _as_json(migration: Migration, calls: SignatureCheck, answer: Answer | None) -> dict:
     """Return the result as the JSON object that --json prints."""
     rows = {
         "remaining": migration.remaining,
@@ -105,7 +116,7 @@ def _as_json(migration: Migration, calls: Fit, answer: Answer | None) -> dict:
 
 
 def _format_migration(
-    script: Path, old: str, migration: Migration, calls: Fit, answer: Answer | None
+    script: Path, old: str, migration: Migration, calls: SignatureCheck, answer: Answer | None
 ) -> Iterator[str]:
     """Yield the result as human-readable lines: the diff, the remarks and the proof."""
     names = f"a/{script.name}", f"b/{script.name}"

@@ -30,7 +30,7 @@ from trainyard.permissions.policy_answer import (
     JobRoleOption,
     RoleOption,
     TemplateOption,
-    answer,
+    print_answer,
 )
 from trainyard.terminal import needs
 
@@ -91,4 +91,4 @@ def main(
         deliver(pipeline_subject)
     else:
         text = head.format(name=pipeline_subject.name)
-        answer(pipeline_subject, text, role, job_role, as_template, check, as_endpoints)
+        print_answer(pipeline_subject, text, role, job_role, as_template, check, as_endpoints)

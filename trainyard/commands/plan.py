@@ -25,7 +25,7 @@ from trainyard.definition_source import (
 from trainyard.local_state import serve_local_state
 from trainyard.plan.cache_prediction import History
 from trainyard.plan.deployed_pipeline import State, describe
-from trainyard.plan.pipeline_plan import Plan, complete, find_overwritten
+from trainyard.plan.pipeline_plan import Plan, create_plan, find_overwritten
 from trainyard.plan.plan_display import show
 from trainyard.plan.prices import load
 from trainyard.terminal import Need, needs
@@ -77,6 +77,6 @@ def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) 
         current = describe(sagemaker, name) if pipeline is not None else None
         target = replace(current.state, definition=body) if current else State(name, body)
         history = History(sagemaker, name if current else None, s3=s3)
-        plan = complete(target, current, history, load(sagemaker.meta.region_name))
+        plan = create_plan(target, current, history, load(sagemaker.meta.region_name))
         overwrites = find_overwritten(s3, target.document, plan.outcomes)
         return replace(plan, overwritten=tuple(overwrites))

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from trainyard.emulator.damaged_state import set_aside
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import DAY, GB, choose, remove
+from trainyard.emulator.sagemaker.pruning import DAY, GB, plan_pruning, remove
 
 
 def main(
@@ -44,7 +44,9 @@ def main(
     with closing(ObjectStore(state / "s3")) as store:
         set_aside(state)
         limit = None if gb is None else int(gb * GB)
-        selection = choose(state, store, days * DAY, limit, include_cached=cached, inputs=inputs)
+        selection = plan_pruning(
+            state, store, days * DAY, limit, include_cached=cached, inputs=inputs
+        )
         if not dry_run:
             remove(selection, state, store)
     for unit in selection.units:

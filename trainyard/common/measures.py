@@ -100,7 +100,9 @@ OF_SERVICE = (
 """Measures of pipelines and endpoints. The emulator serves them; on AWS they are in CloudWatch."""
 
 
-def _train(name: str, says: str, *keys: str, scale: float = 1.0, metric: str = "") -> Measure:
+def _make_measure(
+    name: str, says: str, *keys: str, scale: float = 1.0, metric: str = ""
+) -> Measure:
     """Return a measure of the metric lines of a training job.
 
     With several keys, each key's name is a label ``part``.
@@ -119,29 +121,29 @@ RULES = (
     *("loss_not_falling", "stalled_rank"),
 )
 OF_TRAINING = (
-    _train("step", "Completed optimizer steps", "step"),
-    _train("loss", "Loss of the last logged step", "loss"),
-    _train("validation_loss", "Loss on the validation split", "validation_loss",
+    _make_measure("step", "Completed optimizer steps", "step"),
+    _make_measure("loss", "Loss of the last logged step", "loss"),
+    _make_measure("validation_loss", "Loss on the validation split", "validation_loss",
            metric="validation:loss"),
-    _train("learning_rate", "Learning rate", "learning_rate"),
-    _train("gradient_norm", "L2 norm of the gradient before clipping", "grad_norm"),
-    _train("loss_scale", "Factor by which a float16 loss is multiplied", "loss_scale"),
-    _train("skipped_steps", "Steps skipped because float16 overflowed", "skipped_steps"),
-    _train("samples_per_second", "Samples per second, all ranks", "samples_per_second"),
-    _train("units_per_second", "Tokens or rows per second, all ranks", "units_per_second"),
-    _train("rank_units_per_second", "Tokens or rows per second and rank",
+    _make_measure("learning_rate", "Learning rate", "learning_rate"),
+    _make_measure("gradient_norm", "L2 norm of the gradient before clipping", "grad_norm"),
+    _make_measure("loss_scale", "Factor by which a float16 loss is multiplied", "loss_scale"),
+    _make_measure("skipped_steps", "Steps skipped because float16 overflowed", "skipped_steps"),
+    _make_measure("samples_per_second", "Samples per second, all ranks", "samples_per_second"),
+    _make_measure("units_per_second", "Tokens or rows per second, all ranks", "units_per_second"),
+    _make_measure("rank_units_per_second", "Tokens or rows per second and rank",
            "units_per_second_per_rank"),
-    _train("step_seconds", "Seconds of a step", "step_seconds"),
-    _train("part_seconds", "Seconds of a step that go into each part",
+    _make_measure("step_seconds", "Seconds of a step", "step_seconds"),
+    _make_measure("part_seconds", "Seconds of a step that go into each part",
            *(f"{part}_seconds" for part in PARTS)),
-    _train("straggler_ratio", "Slowest rank's own work over the median", "straggler_ratio"),
-    _train("straggler_rank", "Number of the slowest rank", "straggler_rank"),
-    _train("data_stall_ratio", "Share of the time spent waiting for data", "data_stall"),
-    _train("flops_utilisation_ratio", "Model FLOPs utilisation", "mfu"),
-    _train("memory_bytes", "Maximum memory of a rank so far", "memory_mb", scale=1e6),
-    _train("update_ratio", "Update over weights, median of the matrices", "update_ratio"),
-    _train("unsaved_steps", "Steps since the last checkpoint", "unsaved_steps"),
-    _train("checkpoint_failures", "Saves that failed since the last complete checkpoint",
+    _make_measure("straggler_ratio", "Slowest rank's own work over the median", "straggler_ratio"),
+    _make_measure("straggler_rank", "Number of the slowest rank", "straggler_rank"),
+    _make_measure("data_stall_ratio", "Share of the time spent waiting for data", "data_stall"),
+    _make_measure("flops_utilisation_ratio", "Model FLOPs utilisation", "mfu"),
+    _make_measure("memory_bytes", "Maximum memory of a rank so far", "memory_mb", scale=1e6),
+    _make_measure("update_ratio", "Update over weights, median of the matrices", "update_ratio"),
+    _make_measure("unsaved_steps", "Steps since the last checkpoint", "unsaved_steps"),
+    _make_measure("checkpoint_failures", "Saves that failed since the last complete checkpoint",
            "checkpoint_failures"),
     Measure("trainyard_train_watch_findings_total", "counter", "Findings of each watch rule",
             tuple(Source(TRAINING, f"watch:{rule}", 1.0, {"rule": rule})

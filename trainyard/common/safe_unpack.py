@@ -30,7 +30,7 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
         if member.isdir():
             _make_directory(folder / name)
         elif member.isfile():
-            _write(tar, member, folder / name)
+            _write_member(tar, member, folder / name)
             files.add(name)
         elif member.islnk():
             links[name] = _normalize_name(member.linkname)
@@ -44,10 +44,10 @@ def unpack(tar: tarfile.TarFile, folder: Path) -> None:
     if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
         raise tarfile.ReadError(f"is cut off or damaged at byte {tar.offset} of its content")
     # Links come last, because the target of a link may come after it in the archive.
-    _link(folder, links, files)
+    _create_links(folder, links, files)
 
 
-def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
+def _create_links(folder: Path, links: dict[str, str], files: set[str]) -> None:
     """Create the links, each one after its target exists; ``files`` has the existing ones."""
     while ready := {
         name: resolution for name in links if (resolution := _resolve_link(links, name, files))
@@ -55,7 +55,7 @@ def _link(folder: Path, links: dict[str, str], files: set[str]) -> None:
         for name, resolution in ready.items():
             for source, target in resolution.items():
                 if source != target:
-                    os.link(folder / source, _free(folder / target))
+                    os.link(folder / source, _clear_path(folder / target))
             files.update(resolution.values())
             del links[name]
     for name, target in links.items():
@@ -91,18 +91,18 @@ def _find_link_target(name: str, link: str) -> str:
     return _normalize_name(posixpath.join(posixpath.dirname(name), link))
 
 
-def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
+def _write_member(tar: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
     """Write a regular file."""
     content = tar.extractfile(member)
     assert content is not None  # it is a file
     mode = 0o777 if member.mode & 0o100 else 0o666
     # O_EXCL, so that nothing is written through an existing file or link.
-    descriptor = os.open(_free(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    descriptor = os.open(_clear_path(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with open(descriptor, "wb") as file:
         shutil.copyfileobj(content, file)
 
 
-def _free(path: Path) -> Path:
+def _clear_path(path: Path) -> Path:
     """Return ``path`` after creating its folder and removing an earlier member of this name."""
     _make_directory(path.parent)
     if path.is_dir():

@@ -147,8 +147,8 @@ class Account:
         with answer.lock:
             if time.monotonic() >= answer.until:
                 answer.value = read()
-                good = seconds(answer.value) if callable(seconds) else seconds
-                answer.until = time.monotonic() + (self.seconds if good is None else good)
+                lifetime = seconds(answer.value) if callable(seconds) else seconds
+                answer.until = time.monotonic() + (self.seconds if lifetime is None else lifetime)
             return cast(Result, answer.value)
 
     def read_later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
@@ -245,8 +245,8 @@ class Account:
         kind, name = step.job
         # The description of a job that has ended never changes, because a retry starts another job.
         is_over = step.ended is not None
-        good = A_DAY if is_over else 2 * self.seconds
-        return self.ask(f"describe_{xform_name(kind)}", good, **{f"{kind}Name": name})
+        lifetime = A_DAY if is_over else 2 * self.seconds
+        return self.ask(f"describe_{xform_name(kind)}", lifetime, **{f"{kind}Name": name})
 
     def describe_charged(self, step: Step) -> dict[str, Any]:
         """Return the description of what the step is charged for.
@@ -255,9 +255,11 @@ class Account:
         """
         if (name := step.tuning_job) is None:
             return self.read_job(step)
-        good = 2 * self.seconds if step.ended is None else A_DAY
+        lifetime = 2 * self.seconds if step.ended is None else A_DAY
         return self.read_cached(
-            ("search", name, step.ended), lambda: describe_tuning_job(self.sagemaker, name), good
+            ("search", name, step.ended),
+            lambda: describe_tuning_job(self.sagemaker, name),
+            lifetime,
         )
 
 

@@ -99,7 +99,7 @@ def build_flow(document: Mapping[str, Any], status: str, started_steps: Sequence
                 node_name,
                 definition,
                 steps_by_name.get(node_name),
-                _infer_status(definition, definitions, steps_by_name, status),
+                _infer_unstarted_status(definition, definitions, steps_by_name, status),
             )
     for step in started_steps:
         if step.name not in nodes:
@@ -125,7 +125,7 @@ def _build_node(
     )
 
 
-def _infer_status(
+def _infer_unstarted_status(
     definition: StepDefinition,
     definitions: Mapping[str, StepDefinition],
     steps_by_name: Mapping[str, Step],
@@ -219,7 +219,7 @@ OPTIONS = {
 }
 """Options that differ from graphlay's preset ``layered``."""
 
-Place = tuple[float, float]
+Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,13 +266,13 @@ def draw_graph(
         return None
     sizes = tuple((name, _compute_width(node)) for name, node in flow.nodes.items())
     edges = tuple((edge.source, edge.target) for edge in flow.edges)
-    spots, ways, (width, height) = compute_layout(sizes, edges)
+    spots, routes, (width, height) = compute_layout(sizes, edges)
     boxes = [
         Box(node=node, x=x - wide / 2, y=y - HEIGHT / 2, width=wide, critical=name in path)
         for (name, wide), (x, y), node in zip(sizes, spots, flow.nodes.values(), strict=True)
     ]
     lines = []
-    for edge, points in zip(flow.edges, ways, strict=True):
+    for edge, points in zip(flow.edges, routes, strict=True):
         (x1, y1), (x2, y2) = points[0], points[1]
         lines.append(
             Line(
@@ -299,7 +299,7 @@ def _compute_width(node: Node) -> float:
 @lru_cache(maxsize=64)
 def compute_layout(
     sizes: tuple[tuple[str, float], ...], edges: tuple[tuple[str, str], ...]
-) -> tuple[list[Place], list[list[Place]], Place]:
+) -> tuple[list[Point], list[list[Point]], Point]:
     """Return the centre of each box, the points of each edge, and the picture's lower right corner.
 
     ``sizes`` has (name, width) of each box. The layout is cached, because a page is rendered again
@@ -311,22 +311,22 @@ def compute_layout(
     for source, target in edges:
         graph.edge(source, target)
     layout = graphlay.layout(graph, options=OPTIONS)
-    ways = [[(point["x"], point["y"]) for point in edge["points"]] for edge in layout.edges]
+    routes = [[(point["x"], point["y"]) for point in edge["points"]] for edge in layout.edges]
     spots = [(node["center"]["x"], node["center"]["y"]) for node in layout.nodes]
     halves = [width / 2 for _, width in sizes]
-    every = [place for way in ways for place in way]
+    every = [point for route in routes for point in route]
     boxes = [(x - half, x + half) for (x, _), half in zip(spots, halves, strict=True)]
     left_edge = min([start for start, _ in boxes] + [x for x, _ in every])
     right = max([end for _, end in boxes] + [x for x, _ in every])
     top, bottom = min(y for _, y in spots) - HEIGHT / 2, max(y for _, y in spots) + HEIGHT / 2
 
-    def move_place(place: Place) -> Place:
-        return place[0] - left_edge + MARGIN, place[1] - top + MARGIN
+    def shift_point(point: Point) -> Point:
+        return point[0] - left_edge + MARGIN, point[1] - top + MARGIN
 
     ends = right - left_edge + 2 * MARGIN, bottom - top + 2 * MARGIN
     return (
-        [move_place(spot) for spot in spots],
-        [[move_place(spot) for spot in way] for way in ways],
+        [shift_point(center) for center in spots],
+        [[shift_point(point) for point in route] for route in routes],
         ends,
     )
 

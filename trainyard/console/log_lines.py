@@ -200,13 +200,13 @@ class Page:
 
 def read_beginning(account: Account, stream: Stream, count: int) -> Page:
     """Return the first ``count`` lines."""
-    lines, is_more = _read(account, stream, count, forth=True)
+    lines, is_more = _read_lines(account, stream, count, forth=True)
     return Page(lines, False, is_more)
 
 
-def end(account: Account, stream: Stream, count: int) -> Page:
+def read_end(account: Account, stream: Stream, count: int) -> Page:
     """Return the last ``count`` lines, and the token to read the lines that will follow."""
-    how = {"limit": _limit(count), "startFromHead": False}
+    how = {"limit": _compute_request_limit(count), "startFromHead": False}
     last = fetch(account, stream, **how)
     back = last.get("nextBackwardToken", "")
     lines = [Line.from_event(item) for item in reversed(last.get("events", []))]
@@ -228,13 +228,13 @@ def read_newer(account: Account, stream: Stream, token: str) -> tuple[list[Line]
 
 def read_before(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return up to ``count`` lines before that line."""
-    lines, is_more = _read(account, stream, count, forth=False, line=line)
+    lines, is_more = _read_lines(account, stream, count, forth=False, line=line)
     return Page(lines, is_more, True)
 
 
 def read_after(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return up to ``count`` lines after that line."""
-    lines, is_more = _read(account, stream, count, forth=True, line=line)
+    lines, is_more = _read_lines(account, stream, count, forth=True, line=line)
     return Page(lines, True, is_more)
 
 
@@ -248,7 +248,7 @@ def read_around(account: Account, stream: Stream, line: str, count: int) -> Page
 
 def find_event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
     """Return the event of a line, with the whole message."""
-    timestamp = _time(line)
+    timestamp = _parse_line_time(line)
     # endTime is exclusive, so this is the millisecond of the line.
     for item in iter_events(
         account, stream, startTime=timestamp, endTime=timestamp + 1, startFromHead=True
@@ -258,7 +258,7 @@ def find_event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
     raise ServiceError(f"line {line} is not in log stream {stream.name}: it may have expired")
 
 
-def _read(
+def _read_lines(
     account: Account, stream: Stream, count: int, *, forth: bool, line: str = ""
 ) -> tuple[tuple[Line, ...], bool]:
     """Return up to ``count`` lines in the log's order, and whether there are more.
@@ -266,8 +266,8 @@ def _read(
     They are read forwards if ``forth``, otherwise backwards: from that line, or from the log's
     start or end if ``line`` is empty.
     """
-    timestamp = _time(line) if line else 0
-    how: dict[str, Any] = {"startFromHead": forth, "limit": _limit(count)}
+    timestamp = _parse_line_time(line) if line else 0
+    how: dict[str, Any] = {"startFromHead": forth, "limit": _compute_request_limit(count)}
     how |= {} if not line else {"startTime": timestamp} if forth else {"endTime": timestamp + 1}
     lines = map(Line.from_event, iter_events(account, stream, **how))
     some = list(islice(_skip_past(lines, line, timestamp) if line else lines, count + 1))
@@ -287,7 +287,7 @@ def _skip_past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Lin
         is_past = is_past or log_line.id == line
 
 
-def _limit(count: int) -> int:
+def _compute_request_limit(count: int) -> int:
     """Return how many events to request for ``count`` lines."""
     # 50 more, because lines with the same millisecond as the given line may be skipped. 10,000 is
     # CloudWatch's maximum.
@@ -323,7 +323,7 @@ def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
         return response
 
 
-def _time(line: str) -> int:
+def _parse_line_time(line: str) -> int:
     """Return the time in a line's id, in milliseconds since the epoch."""
     if (match := _ID.fullmatch(line)) is None:
         message = f"line={line[:40]!r} is not a line's id"

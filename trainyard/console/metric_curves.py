@@ -114,13 +114,13 @@ class Reader:
             job = describe_training(self._account, self._job)
             is_ended = job.get("TrainingJobStatus") in END_STATUSES
             if self.metrics.source == "log" and self._size < MOST:
-                self._read_on(job)
+                self._read_more_log(job)
             has_any = bool(self.metrics.samples)
             if self._size >= MOST or (is_ended and not has_any and self.metrics.until is None):
                 self._read_cloudwatch(job)
             return self.metrics
 
-    def _read_on(self, job: Mapping[str, Any]) -> None:
+    def _read_more_log(self, job: Mapping[str, Any]) -> None:
         """Read more of the first host's log. One host suffices if every rank prints the metrics."""
         if self._metric_definitions is None:
             self._metric_definitions = compile_definitions(job)

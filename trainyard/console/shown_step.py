@@ -69,7 +69,9 @@ def read_definition(account: Account, arn: str) -> RunDefinition:
     return account.read_cached(("step: defined", arn), read, UNCHANGING)
 
 
-def describe(account: Account, resource: Resource, seconds: float | None = None) -> dict[str, Any]:
+def describe_cached_resource(
+    account: Account, resource: Resource, seconds: float | None = None
+) -> dict[str, Any]:
     """Return the result of :func:`describe_resource`, cached for ``seconds``."""
     key = ("step: resource", resource.operation, resource.arn or resource.name)
     return account.read_cached(key, lambda: describe_resource(account.sagemaker, resource), seconds)
@@ -125,7 +127,9 @@ class StepView:
     def description(self) -> dict[str, Any]:
         """Response of the resource's describe operation; empty if there is no resource."""
         seconds = SETTLED_SECONDS if self.step and self.step.ended else None
-        return describe(self.account, self.resource, seconds) if self.resource else {}
+        return (
+            describe_cached_resource(self.account, self.resource, seconds) if self.resource else {}
+        )
 
     @property
     def type(self) -> str:
@@ -141,8 +145,8 @@ class StepView:
             return None
         key = ("cause", self.arn, step.name, step.ended)
         is_late = step.ended is not None and datetime.now(UTC) - step.ended > LATE
-        good = A_DAY if is_late else SETTLED_SECONDS
-        return self.account.read_cached(key, lambda: find_cause(self.execution, step), good)
+        lifetime = A_DAY if is_late else SETTLED_SECONDS
+        return self.account.read_cached(key, lambda: find_cause(self.execution, step), lifetime)
 
 
 def run_values(view: StepView) -> RunValues:
@@ -165,7 +169,7 @@ def run_values(view: StepView) -> RunValues:
         steps=view.snapshot.steps,
         document=view.run_definition.document,
         parameters=view.run_definition.parameters,
-        describe=lambda resource: describe(account, resource),
+        describe=lambda resource: describe_cached_resource(account, resource),
         read=read,
     )
 
@@ -274,7 +278,7 @@ def _list_job_names(account: Account, resource: Resource, others: set[str]) -> l
 
 def _read_attempt(account: Account, step: Step, resource: Resource) -> Attempt:
     """Return the attempt whose job is ``resource``."""
-    job = describe(
+    job = describe_cached_resource(
         account, replace(resource, arn=f"{resource.arn.rpartition('/')[0]}/{resource.name}")
     )
     status = job.get(f"{resource.kind}Status", "Unknown")
@@ -304,7 +308,7 @@ _NAMED_FIELDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class UsedUri:
     """An S3 URI in the arguments of a step."""
 
     name: str  # path in the arguments, such as ``InputDataConfig[train].S3Uri``
@@ -312,17 +316,17 @@ class Place:
     uri: str
 
 
-def list_places(description: Mapping[str, Any], job: str = "") -> list[Place]:
+def list_places(description: Mapping[str, Any], job: str = "") -> list[UsedUri]:
     """Return every S3 URI in a step's description, inputs first.
 
     Args:
         description: the job's own description, or the step's arguments.
         job: name of the job: a training job writes into a folder of that name.
     """
-    return sorted(islice(_iter_places(description, job), PLACES), key=lambda place: place.use)
+    return sorted(islice(_iter_places(description, job), PLACES), key=lambda used_uri: used_uri.use)
 
 
-def _iter_places(description: Mapping[str, Any], job: str) -> Iterator[Place]:
+def _iter_places(description: Mapping[str, Any], job: str) -> Iterator[UsedUri]:
     """Iterate over the places, each URI once for each use."""
     pairs = set()
     # ``flatten_fields`` takes JSON types only; a time contains no URI, so its text is good enough.
@@ -340,7 +344,7 @@ def _iter_places(description: Mapping[str, Any], job: str) -> Iterator[Place]:
         use: Use = "input" if says["input"] else "output"
         if (use, uri) not in pairs:
             pairs.add((use, uri))
-            yield Place(name=format_path(path), use=use, uri=uri)
+            yield UsedUri(name=format_path(path), use=use, uri=uri)
 
 
 TRAININGS = 100  # maximum training jobs shown: as many as AWS lists in one response

@@ -12,7 +12,7 @@ from trainyard.common import atomic_file
 from trainyard.common.atomic_file import Draft
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.install_layer import build_pip_settings
-from trainyard.emulator.containers.isolation import Isolation, choose
+from trainyard.emulator.containers.isolation import Isolation, choose_isolation
 from trainyard.emulator.containers.proxy import Route, find_network_tool
 from trainyard.emulator.iam.access_keys import Keys, Loan
 from trainyard.emulator.internal_client import Aws
@@ -157,7 +157,7 @@ class Access:
         self.route = Route(
             aws.url,
             aws.serve_socket,
-            find_network_tool() if aws.internet and choose().loopback else None,
+            find_network_tool() if aws.internet and choose_isolation().loopback else None,
         )
 
     def build_environment(self, isolation: Isolation) -> dict[str, str]:

@@ -77,7 +77,7 @@ def set_aside(state: Path) -> None:
         for pattern, keys in _KINDS.items():
             for path in sorted(root.glob(pattern)):
                 try:
-                    _check(path, keys.split())
+                    _check_document(path, keys.split())
                 except (ValueError, KeyError, TypeError, FileNotFoundError) as damage:
                     _move(root, path, damage)
 
@@ -95,7 +95,7 @@ def refuse_pruning(state: Path) -> None:
             )
 
 
-def _check(path: Path, keys: Collection[str]) -> None:
+def _check_document(path: Path, keys: Collection[str]) -> None:
     """Raise an error if a document is not an object with those keys, or if a definition that
     belongs to it is missing or not JSON.
     """

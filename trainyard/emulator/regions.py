@@ -65,9 +65,9 @@ class SageMaker(Protocol):
 
     def begin(self) -> None: ...
 
-    def package_changed(self, package: dict) -> None: ...
+    def send_package_event(self, package: dict) -> None: ...
 
-    def other(self, service: str, request: Request) -> Response | None: ...
+    def answer_other_service(self, service: str, request: Request) -> Response | None: ...
 
     def close(self) -> None: ...
 
@@ -100,7 +100,7 @@ class World:
         self.sagemaker = make(state, objects, self.logs, aws, self.forward)
 
     def _report_package(self, package: dict) -> None:
-        self.sagemaker.package_changed(package)
+        self.sagemaker.send_package_event(package)
 
     def forward(self, operation: str, request: dict, own_members: dict | None = None) -> dict:
         """Answer a SageMaker operation that does not run anything. Raises :class:`ApiError`.
@@ -163,9 +163,9 @@ class Worlds:
                 if self._is_closed:
                     raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
                 state = self._find_account_folder(read_account())
-                place = state if read_region() == REGION else state / REGIONS / read_region()
-                place.mkdir(parents=True, exist_ok=True)
-                world = World(place, self._objects, self._aws, self._make, self._get_account_world)
+                folder = state if read_region() == REGION else state / REGIONS / read_region()
+                folder.mkdir(parents=True, exist_ok=True)
+                world = World(folder, self._objects, self._aws, self._make, self._get_account_world)
                 self._worlds[world_key] = world
                 if self._serves:
                     world.sagemaker.begin()

@@ -41,7 +41,7 @@ def check_shape(operation: OperationModel, request: dict) -> None:
         many = "error" if len(broken) == 1 else "errors"
         message = f"{len(broken)} validation {many} detected: {'; '.join(broken)}"
         raise ApiError("ValidationException", message)
-    if reason := report(shape, request):
+    if reason := describe_shape_errors(shape, request):
         raise ApiError("ValidationException", f"{operation.name}: {reason}")
 
 
@@ -113,7 +113,7 @@ def refuse_choice(shape: str, location: str, value: str) -> None:
         raise ApiError("ValidationException", f"1 validation error detected: {broken}")
 
 
-def report(shape: Shape | None, request: dict) -> str:
+def describe_shape_errors(shape: Shape | None, request: dict) -> str:
     """Return text about missing, unknown or mistyped members; empty if there are none."""
     result = ParamValidator().validate(request, shape)
     return "; ".join(result.generate_report().splitlines()) if result.has_errors() else ""

@@ -145,11 +145,11 @@ def check(
             raise RequestRefusal(
                 "malformed", "X-Amz-Algorithm or X-Amz-Credential is missing or wrong"
             )
-        moment = _parse_date(query.get("X-Amz-Date", ""))
+        signing_time = _parse_date(query.get("X-Amz-Date", ""))
         lifetime = query.get("X-Amz-Expires", "0")
         if not _LIFETIME.fullmatch(lifetime) or int(lifetime) > LONGEST:
             raise RequestRefusal("expired", f"X-Amz-Expires must be from 1 to {LONGEST} seconds")
-        if not moment - SKEW <= now <= moment + int(lifetime):
+        if not signing_time - SKEW <= now <= signing_time + int(lifetime):
             raise RequestRefusal("expired", "Request has expired")
         names, signature = query.get("X-Amz-SignedHeaders", ""), query["X-Amz-Signature"]
         return _verify_signature(request, match, names, signature, query["X-Amz-Date"], secret)

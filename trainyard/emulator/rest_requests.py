@@ -60,11 +60,11 @@ class Rest:
         shape = model.output_shape
         payload = shape.serialization.get("payload") if shape else None
         for name, value in answer.items():
-            place = shape.members[name].serialization if shape else {}
-            if place.get("location") == "statusCode":
+            serialization = shape.members[name].serialization if shape else {}
+            if serialization.get("location") == "statusCode":
                 status = value
-            elif place.get("location") == "header":
-                headers[place["name"]] = str(value)
+            elif serialization.get("location") == "header":
+                headers[serialization["name"]] = str(value)
             elif name != payload:
                 body[name] = value
         data = answer.get(payload, b"") if payload else json.dumps(body) if shape else ""

@@ -29,7 +29,7 @@ from trainyard.emulator import damaged_state
 from trainyard.emulator.client_environment import announce_endpoint, prepare_environment
 from trainyard.emulator.cloudwatch import metric_store
 from trainyard.emulator.containers import container_engine
-from trainyard.emulator.containers.isolation import refuse
+from trainyard.emulator.containers.isolation import check_can_run
 from trainyard.emulator.containers.node import OWN_PYTHON, check_python
 from trainyard.emulator.http_server import UNDERSCORE_HEADERS, Server
 from trainyard.emulator.iam import access_keys, account_policies, service_calls
@@ -178,7 +178,7 @@ class App:
         if request.method == "OPTIONS":
             return self._s3.refuse_preflight(request)
         if metric_store.is_scrape(request):
-            return metric_store.answer(request, self.keys.own_pair[1], self.worlds.metrics)
+            return metric_store.answer_scrape(request, self.keys.own_pair[1], self.worlds.metrics)
         try:
             signature = check(request, self._find_secret)
             check_session(request, signature.key, self.keys)
@@ -230,7 +230,7 @@ class App:
             return self._s3.answer(request)
         if service == "sts":
             return self._tokens.answer(request, signature.key)
-        if response := self.sagemaker.other(service, request):
+        if response := self.sagemaker.answer_other_service(service, request):
             return response
         if service == "cloudformation":
             return self._answer_stack(request)
@@ -265,7 +265,7 @@ class App:
             request, service, service_calls.find_key_owner(service, request)
         )
         if service == "iam" and request.values.get("Action") == "CreateAccessKey":
-            self.keys.note(response.get_data())
+            self.keys.store_user_key(response.get_data())
         return response
 
     def _invoke(self, request: Request) -> Response:
@@ -323,7 +323,7 @@ def serve(
             directory or with that interpreter.
     """
     state, python = state.resolve(), check_python(python)
-    refuse(state, python, internet)
+    check_can_run(state, python, internet)
     damaged_state.check_writable(state)
     with contextlib.ExitStack() as stack:  # closed in reverse order
         stack.enter_context(container_engine.use_mode(containers))
@@ -431,11 +431,11 @@ def _answer_json(request: Request, handle: Callable[[str, dict], dict]) -> Respo
 
 def _make_model_error(answer: Answer, endpoint: str) -> Response:
     """Return the container's error as SageMaker passes it on, with the location of its log."""
-    text, place, group = answer.body.decode(errors="replace"), read_region(), _LOGS + endpoint
-    side = "client" if 400 <= answer.status < 500 else "server"
-    console = f"https://{place}.console.aws.amazon.com/cloudwatch/home?region={place}"
+    text, region, group = answer.body.decode(errors="replace"), read_region(), _LOGS + endpoint
+    origin = "client" if 400 <= answer.status < 500 else "server"
+    console = f"https://{region}.console.aws.amazon.com/cloudwatch/home?region={region}"
     message = (
-        f'Received {side} error ({answer.status}) from primary with message "{text}". See '
+        f'Received {origin} error ({answer.status}) from primary with message "{text}". See '
         f"{console}#logEventViewer:group={group} in account {read_account()} for more information."
     )
     body = {

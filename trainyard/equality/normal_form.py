@@ -103,9 +103,7 @@ def normalise_definition(
         for step in step_list
     }
     # Set only after the outputs are folded: their locations must still contain the times.
-    folding.generated_names = _find_generated(
-        [place for places in outputs.values() for place in places]
-    )
+    folding.generated_names = _find_generated([uri for uris in outputs.values() for uri in uris])
     # A step has more ancestors than each step that it waits for: this order is topological.
     step_list.sort(key=lambda step: len(before[step.name]))
     sorts = not any(
@@ -117,9 +115,7 @@ def normalise_definition(
     steps = {}
     for step in step_list:
         cosmetics[step.name] = {k: step.document[k] for k in COSMETIC if step.document.get(k)}
-        if stamped_places := [
-            place for place in outputs[step.name] if place in folding.generated_names
-        ]:
+        if stamped_places := [uri for uri in outputs[step.name] if uri in folding.generated_names]:
             cosmetics[step.name]["generated locations of outputs"] = stamped_places
         rules = Rules(digest, sorts, cosmetics[step.name])
         steps[step.name] = _step(step, before[step.name], folding, rules)
@@ -137,24 +133,24 @@ def iter_output_places(job: Mapping[str, Any]) -> Iterator[str]:
     yield from (uri.rstrip("/") for uri in uris if isinstance(uri, str))
 
 
-def _find_generated(places: Sequence[str]) -> dict[str, str]:
+def _find_generated(uris: Sequence[str]) -> dict[str, str]:
     """Return a mapping of output locations to the same with ``{time}`` for the SDK's timestamp.
 
     Locations without a timestamp are left out. Return an empty mapping if two locations differ only
     in their times.
     """
-    without = {place: _replace_time(place) for place in places}
+    without = {uri: _replace_time(uri) for uri in uris}
     # Without the times, two different locations would become one.
     if len(set(without.values())) < len(without):
         return {}
-    return {place: name for place, name in without.items() if place != name}
+    return {uri: name for uri, name in without.items() if uri != name}
 
 
-def _replace_time(place: str) -> str:
+def _replace_time(uri: str) -> str:
     """Return a location in which ``{time}`` replaces the time that an SDK wrote into it."""
-    name, time, rest = STAMP.sub("{time}", place).partition("{time}")
+    name, time, rest = STAMP.sub("{time}", uri).partition("{time}")
     if not time:
-        return place
+        return uri
     bucket, slash, base = name.removeprefix("s3://").partition("/")
     # If a base name contains a slash, SDK v2 keeps it, and v3 writes a hyphen.
     return f"s3://{bucket}{slash}{base.replace('/', '-')}{time}{rest}"
@@ -257,9 +253,9 @@ class _Folding:
         return {key: self.fold(item) for key, item in value.items()}
 
     def _replace_generated_name(self, text: str) -> str:
-        for place, name in self.generated_names.items():
-            if text == place or text.startswith(f"{place}/"):
-                return name + text[len(place) :]
+        for uri, name in self.generated_names.items():
+            if text == uri or text.startswith(f"{uri}/"):
+                return name + text[len(uri) :]
         return text
 
     def _get(self, value: dict[str, Any]) -> Any:
@@ -369,10 +365,10 @@ def _sort_items(items: list[Any], name: str) -> list[Any]:
     if len(set(names)) < len(names):
         return items
     for member in _PLACES:
-        places = [place for item in items if (place := _find_text(item, member))]
+        locations = [location for item in items if (location := _find_text(item, member))]
         # With a slash at the end, /a/b is not a prefix of /a/bc. Sorted, a folder directly precedes
         # what is in it.
-        folders = sorted(place.rstrip("/") + "/" for place in places)
+        folders = sorted(location.rstrip("/") + "/" for location in locations)
         if any(b.startswith(a) for a, b in zip(folders, folders[1:], strict=False)):
             return items
     return sorted(items, key=lambda item: item[name])
@@ -396,9 +392,9 @@ def match_renames(old: Normal, new: Normal) -> dict[str, str]:
     first, second = _hash_steps(old, new), _hash_steps(new, old)
     renames = {}
     for name, digest in second.items():
-        same = [other for other, mark in first.items() if mark == digest]
-        if len(same) == 1 and list(second.values()).count(digest) == 1:
-            renames[name] = same[0]
+        matches = [other for other, mark in first.items() if mark == digest]
+        if len(matches) == 1 and list(second.values()).count(digest) == 1:
+            renames[name] = matches[0]
     return renames
 
 

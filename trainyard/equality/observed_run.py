@@ -198,7 +198,7 @@ class _Reader:
                 ),
             }
             description = self._read_job(step) if step.job else {}
-            folders = [f"{place}/" for place in iter_output_places(description)]
+            folders = [f"{output_uri}/" for output_uri in iter_output_places(description)]
             if uri := (description.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
                 folders.append(uri.rpartition("/")[0] + "/")
             # Removed from ``objects``: what remains there at the end belongs to no step.

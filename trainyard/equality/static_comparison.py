@@ -317,8 +317,10 @@ def decide_equality(
         for cause in iter_differences(first_run, second_run)
         if (cause.step, cause.what) not in chance
     )
-    places = sorted(f"{step} {fact}".strip() for step, fact in chance)
-    random = [f"also differs between two runs of the first: {place}" for place in places]
+    step_facts = sorted(f"{step} {fact}".strip() for step, fact in chance)
+    random = [
+        f"also differs between two runs of the first: {step_fact}" for step_fact in step_facts
+    ]
     return Answer(
         cause=next(causes, None),
         but_for=(*comparison.but_for, *random),

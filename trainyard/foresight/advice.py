@@ -45,12 +45,12 @@ class Candidate:
     """Prediction with interruptions, for the fastest layout on these machines."""
 
     @property
-    def place(self) -> tuple[str, int]:
+    def machines(self) -> tuple[str, int]:
         """Type and number of the machines."""
         return self.offer.name, self.nodes
 
     @property
-    def strategy(self) -> tuple[Any, ...]:
+    def parallelism_key(self) -> tuple[Any, ...]:
         """The way in which the ranks share the work.
 
         Micro-batch, recomputation and ``interleave`` do not count.
@@ -132,14 +132,14 @@ def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tup
         late = question.deadline is not None and candidate.hours.p90 > question.deadline
         dear = question.budget is not None and candidate.usd.p90 > question.budget
         keys[id(candidate)] = (is_unsure, late or dear, _compute_aim(candidate, question))
-    least: dict[tuple[bool, bool], float] = {}
+    lowest_aims: dict[tuple[bool, bool], float] = {}
     for unsure, is_missed, aim in keys.values():
-        least[unsure, is_missed] = min(aim, least.get((unsure, is_missed), aim))
+        lowest_aims[unsure, is_missed] = min(aim, lowest_aims.get((unsure, is_missed), aim))
 
     def make_sort_key(candidate: Candidate) -> tuple[Any, ...]:
         """Return the sort key of a candidate; the best has the lowest."""
         unsure, is_missed, aim = keys[id(candidate)]
-        ratio = aim / least[unsure, is_missed]
+        ratio = aim / lowest_aims[unsure, is_missed]
         tier = int(log(ratio) / log(SIMILARITY)) if isfinite(ratio) else NEVER
         return unsure, is_missed, tier, compute_complexity(candidate.setting), aim
 
@@ -164,20 +164,24 @@ def _compute_aim(candidate: Candidate, question: Question) -> float:
     return candidate.hours.p50 * (1 if question.budget is not None else candidate.usd.p50)
 
 
-def select_layouts(advice: Advice, most: int = 8) -> list[Candidate]:
-    """Return the layouts to show, at most ``most``.
+def select_layouts(advice: Advice, limit: int = 8) -> list[Candidate]:
+    """Return the layouts to show, at most ``limit``.
 
     These are the best layout of each strategy on the machines of the first candidate, at most four,
     and the best layout on each other type or number of machines.
     """
     kinds: dict[Any, Candidate] = {}
     for candidate in advice.ranking:
-        is_same_place = candidate.place == advice.ranking[0].place
-        if not is_same_place or sum(kind.place == candidate.place for kind in kinds.values()) < 4:
+        is_same_place = candidate.machines == advice.ranking[0].machines
+        if (
+            not is_same_place
+            or sum(kind.machines == candidate.machines for kind in kinds.values()) < 4
+        ):
             kinds.setdefault(
-                (candidate.place, candidate.strategy if is_same_place else None), candidate
+                (candidate.machines, candidate.parallelism_key if is_same_place else None),
+                candidate,
             )
-    return [*kinds.values()][:most]
+    return [*kinds.values()][:limit]
 
 
 MOST = 1024

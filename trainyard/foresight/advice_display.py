@@ -151,7 +151,7 @@ def explain_rank(other: Candidate, best: Candidate, question: Question) -> str:
     bound = explain_missed_bound(other, question)
     if bound and not explain_missed_bound(best, question):
         return bound
-    if other.place == best.place:
+    if other.machines == best.machines:
         return _compare_speed(other, best)
     cost = other.usd.p50 / best.usd.p50 - 1
     later = other.hours.p50 / best.hours.p50 - 1
@@ -263,7 +263,7 @@ SPANS = (
 
 def choose_time_unit(hours: float) -> tuple[str, float]:
     """Return the unit in which this many hours are shown, and the unit's hours."""
-    return next((unit, size) for unit, size, least in SPANS if hours >= least)
+    return next((unit, size) for unit, size, minimum in SPANS if hours >= minimum)
 
 
 def format_duration(hours: float) -> str:

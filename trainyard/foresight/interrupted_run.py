@@ -79,19 +79,19 @@ def compute_best_interval(
     """
     if save < 0 or between <= 0:
         raise ValueError(f"save {save}, between {between}: expected 0 or more, and more than 0")
-    least = max(shortest, write - save)
+    minimum = max(shortest, write - save)
     cost = save / between
     # If a save costs nothing, save as often as possible.
     if cost == 0:
-        return least
+        return minimum
     # Here 1 − u ≤ e^(−1 − cost), which is below the resolution of floats: u is 1.
     if cost > 30:
-        return max(between, least)
+        return max(between, minimum)
     # Start at the right of the root, from where Newton's method converges to it.
     share = min(math.sqrt(2 * cost), -math.expm1(-1 - cost))
     for _ in range(STEPS):
         share -= (-share - math.log1p(-share) - cost) * (1 - share) / share
-    return max(share * between, least)
+    return max(share * between, minimum)
 
 
 DRAWS = 401
@@ -188,7 +188,7 @@ def foresee(
 @cache
 def _compute_normal_values() -> list[list[float]]:
     """Return equally likely values of a standard normal, for each unknown in another order."""
-    values = [NormalDist().inv_cdf((place + 0.5) / DRAWS) for place in range(DRAWS)]
+    values = [NormalDist().inv_cdf((index + 0.5) / DRAWS) for index in range(DRAWS)]
     order = random.Random(0)  # noqa: S311 (not for security; seeded: the advice is reproducible)
     return [order.sample(values, DRAWS) for _ in range(5)]
 

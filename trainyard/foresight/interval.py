@@ -39,10 +39,10 @@ class Spread:
         The distribution is log-normal on either side of the median. If ``p10`` is 0, it is normal,
         and values below 0 become 0.
         """
-        side, share = (self.p10, self.p90)[deviations > 0], abs(deviations) / DECILE
+        decile, share = (self.p10, self.p90)[deviations > 0], abs(deviations) / DECILE
         if self.p10 <= 0:
-            return max(self.p50 + share * (side - self.p50), 0.0)
-        return self.p50 * (side / self.p50) ** share
+            return max(self.p50 + share * (decile - self.p50), 0.0)
+        return self.p50 * (decile / self.p50) ** share
 
     def scale(self, factor: float) -> "Spread":
         """Return the spread multiplied by ``factor``, for example to convert it to another unit."""

@@ -89,10 +89,14 @@ class Count:
     """Reason for the first refusal; empty if there was none."""
 
 
-def list_node_counts(most: int) -> list[int]:
-    """Return the numbers of nodes to try: powers of two, 1.5 times those, and ``most`` itself."""
-    powers = [2**exponent for exponent in range(most.bit_length())]
-    return sorted({n for power in powers for n in (power, power * 3 // 2) if n <= most} | {most})
+def list_node_counts(max_nodes: int) -> list[int]:
+    """Return the numbers of nodes to try: powers of two, 1.5 times those, and ``max_nodes``
+    itself.
+    """
+    powers = [2**exponent for exponent in range(max_nodes.bit_length())]
+    return sorted(
+        {n for power in powers for n in (power, power * 3 // 2) if n <= max_nodes} | {max_nodes}
+    )
 
 
 def iter_fitting_layouts(

@@ -118,7 +118,7 @@ class Calibration:
         every = {training.job: training for training in (*self.trainings, *more)}
         return Calibration(tuple(every.values()))
 
-    def write(self, place: Path = PLACE) -> None:
+    def write(self, path: Path = PLACE) -> None:
         """Write the calibration file atomically: completely or not at all.
 
         Raises:
@@ -127,23 +127,23 @@ class Calibration:
         trainings = [_TREE.dump_python(training, mode="json") for training in self.trainings]
         text = json.dumps({"format": FORMAT, "trainings": trainings}, indent=1) + "\n"
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            atomic_file.write(place, text)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            atomic_file.write(path, text)
         except OSError as error:
-            raise ForesightError(f"{place}: the calibration cannot be written: {error}") from None
+            raise ForesightError(f"{path}: the calibration cannot be written: {error}") from None
 
 
 _TREE = TypeAdapter(Measurement)
 
 
-def read(place: Path = PLACE) -> Calibration:
+def read(path: Path = PLACE) -> Calibration:
     """Return the measured runs in the file; none if the file does not exist.
 
     Raises:
         ForesightError: the file is not a calibration of this format.
     """
     try:
-        tree: Any = json.loads(place.read_text(encoding="utf-8"))
+        tree: Any = json.loads(path.read_text(encoding="utf-8"))
         if tree["format"] != FORMAT:
             raise ValueError(f"format {tree['format']}, expected {FORMAT}")
         return Calibration(tuple(map(_TREE.validate_python, tree["trainings"])))
@@ -151,6 +151,6 @@ def read(place: Path = PLACE) -> Calibration:
         return Calibration()
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ForesightError(
-            f"{place}: is not a calibration ({str(error).splitlines()[0]}); move it away, and "
+            f"{path}: is not a calibration ({str(error).splitlines()[0]}); move it away, and "
             "calibrate again"
         ) from None

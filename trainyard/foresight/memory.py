@@ -140,7 +140,7 @@ class States:
     gathered_bytes: GatheredBytes
 
 
-def compute_states(setting: Setting, stage: Stage) -> States:
+def compute_model_state_bytes(setting: Setting, stage: Stage) -> States:
     """Return the bytes of a stage's parameters, gradients and optimizer state on one rank."""
     width = WIDTH[setting.precision]
     full, is_sharded = setting.shard == "full", setting.shard != "none"
@@ -175,7 +175,7 @@ def _compute_moment_bytes(setting: Setting) -> float:
     return MOMENTS[setting.optimizer] * (4.0 if wide else 2.0)
 
 
-def on_rank(setting: Setting, unit: Unit) -> float:
+def count_rank_parameters(setting: Setting, unit: Unit) -> float:
     """Return the number of a unit's parameters on a tensor-parallel rank."""
     return (unit.parameters - unit.replicated) / setting.tensor + unit.replicated
 
@@ -188,7 +188,7 @@ def _count_weights(setting: Setting, stage: Stage, weight_bytes: float) -> tuple
         stage.shared_parameters / setting.tensor,
     )
     for unit, count in stage.units:
-        rank_weights = on_rank(setting, unit) * count
+        rank_weights = count_rank_parameters(setting, unit) * count
         learns = rank_weights * _get_trained_share(unit)
         frozen = width if unit is stage.head else _compute_frozen_bytes(setting, unit)
         total += learns * weight_bytes + (rank_weights - learns) * frozen
@@ -213,7 +213,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
     # Both copies of a gradient: as it is computed, and in the type in which it is reduced.
     both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
-    block, learns = on_rank(setting, unit), _get_trained_share(unit)
+    block, learns = count_rank_parameters(setting, unit), _get_trained_share(unit)
     frozen = _compute_frozen_bytes(setting, unit) if setting.lora_rank else width
     # A quantized matrix is expanded to 16 bits for its product.
     wide = width * unit.widest / setting.tensor if frozen < width else 0.0
@@ -227,15 +227,17 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
             head_gradient=_count_trained_head_weights(setting, stage) * both if leaves else 0.0,
         )
     save_bytes = 4.0 * max(
-        on_rank(setting, stage_unit) * _get_trained_share(stage_unit)
+        count_rank_parameters(setting, stage_unit) * _get_trained_share(stage_unit)
         for stage_unit, _ in stage.units
     )
     # In a pipeline, the weights stay gathered and gradients accumulate over all micro-batches.
     if setting.pipeline > 1:
-        every = sum(on_rank(setting, stage_unit) * count for stage_unit, count in stage.units)
+        every = sum(
+            count_rank_parameters(setting, stage_unit) * count for stage_unit, count in stage.units
+        )
         together = every * (frozen + WIDTH[setting.gradients_in] * learns)
         return GatheredBytes(together, together, block * learns * both, 0.0, save_bytes)
-    head = on_rank(setting, stage.head) if stage.head else 0.0
+    head = count_rank_parameters(setting, stage.head) if stage.head else 0.0
     return GatheredBytes(
         blocks=2 * block * frozen + wide,
         head=head * width + block * frozen,
@@ -247,7 +249,11 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
 
 def _count_trained_head_weights(setting: Setting, stage: Stage) -> float:
     """Return the number of the head's trained weights on a rank; 0 if the stage has no head."""
-    return on_rank(setting, stage.head) * _get_trained_share(stage.head) if stage.head else 0.0
+    return (
+        count_rank_parameters(setting, stage.head) * _get_trained_share(stage.head)
+        if stage.head
+        else 0.0
+    )
 
 
 GIB = 2**30
@@ -332,9 +338,9 @@ def foresee(
         constants: constants to use instead of those in ``constants.json``.
     """
     model = shapes or model_shapes.from_setting(setting)
-    moments: list[tuple[float, When, Stage, States, dict[str, float]]] = []
+    timeline: list[tuple[float, When, Stage, States, dict[str, float]]] = []
     for stage in list_stages(setting, model):
-        states = compute_states(setting, stage)
+        states = compute_model_state_bytes(setting, stage)
         for when, moving in compute_moving_bytes(setting, model, stage, states).items():
             categories = {"parameters": states.parameters, "optimizer": states.optimizer, **moving}
             categories.setdefault("gradients", states.gradients)
@@ -344,8 +350,8 @@ def foresee(
                 states.gradients - categories["gradients"] if setting.shard == "full" else 0.0
             )
             categories = categories | {"reserve": constants.reserve * comes + gradient_gap}
-            moments.append((sum(categories.values()), when, stage, states, categories))
-    total, when, stage, states, categories = max(moments, key=lambda moment: moment[0])
+            timeline.append((sum(categories.values()), when, stage, states, categories))
+    total, when, stage, states, categories = max(timeline, key=lambda point: point[0])
     stays, c = sum(categories[name] for name in STAYS), constants
     moves = total - stays
     peak = Spread(
@@ -370,17 +376,17 @@ def _make_spread(name: str, size: float, c: Constants) -> Spread:
 
 
 def _judge_fit(
-    setting: Setting, model: Shapes, least: float, most: float
+    setting: Setting, model: Shapes, min_gib: float, max_gib: float
 ) -> Literal["yes", "no", "unsure"]:
-    """Return whether a peak between ``least`` and ``most`` GiB fits on the device."""
+    """Return whether a peak between ``min_gib`` and ``max_gib`` GiB fits on the device."""
     usable = _compute_usable_gib(setting)
-    if least > usable:
+    if min_gib > usable:
         return "no"
     # PEFT on FSDP saves the weights of the whole model unless it is configured to save shards.
     full_weights = (
         2.0 * model.parameters / GIB if setting.lora_rank and setting.shard == "full" else 0.0
     )
-    return "yes" if max(most, full_weights) <= usable else "unsure"
+    return "yes" if max(max_gib, full_weights) <= usable else "unsure"
 
 
 def _compute_usable_gib(setting: Setting) -> float:

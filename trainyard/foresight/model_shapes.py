@@ -62,7 +62,9 @@ def from_setting(setting: Setting) -> Shapes:
     heads = setting.heads or max(1, setting.hidden // 128)
     head, is_fused = setting.hidden // heads, is_megatron(setting)
     # The usual width of a Llama's feed-forward layer: 8/3 of the hidden width, rounded up to 256.
-    usual = -(-8 * setting.hidden // 3 // 256) * 256 if setting.gated else 4 * setting.hidden
+    default_width = (
+        -(-8 * setting.hidden // 3 // 256) * 256 if setting.gated else 4 * setting.hidden
+    )
     width = WIDTH[setting.precision]
     master = setting.master and setting.shard == "none"
     widths = transformer_formulas.Widths(
@@ -70,7 +72,7 @@ def from_setting(setting: Setting) -> Shapes:
         heads=heads,
         queries=heads * head,
         keys=(setting.kv_heads or heads) * head,
-        ffn=setting.ffn or usual,
+        ffn=setting.ffn or default_width,
         is_gated=setting.gated,
         is_biased=setting.positions == "learned",
         dropout=setting.dropout > 0,

@@ -210,13 +210,13 @@ MOST_HOURS = 10 * 8766.0
 """Longest accepted deadline: ten years."""
 
 
-def parse_number(option: str, text: str, most: float = MOST_TOKENS) -> float:
+def parse_number(option: str, text: str, maximum: float = MOST_TOKENS) -> float:
     """Parse the value of an option that is a number such as ``300B``, ``1.4T`` or ``2e12``.
 
     Raises:
-        RecipeError: it is not such a number, or is 0 or more than ``most``.
+        RecipeError: it is not such a number, or is 0 or more than ``maximum``.
     """
-    return _parse_amount(option, text, SIZES, "a number such as 300B, 1.4T or 2e12", most)
+    return _parse_amount(option, text, SIZES, "a number such as 300B, 1.4T or 2e12", maximum)
 
 
 def parse_usd(text: str) -> float:
@@ -240,15 +240,15 @@ def parse_hours(option: str, text: str) -> float:
 
 
 def _parse_amount(
-    option: str, text: str, units: dict[str, float], expectation: str, most: float
+    option: str, text: str, units: dict[str, float], expectation: str, maximum: float
 ) -> float:
     """Parse a number with a unit; raise a RecipeError if it is invalid or out of bounds."""
     match = _FORM.fullmatch(text.strip().replace(",", ""))
     unit = units.get(match[2].lower()) if match else None
     amount = float(match[1]) * unit if match and unit else math.nan
     # Do not write ``amount <= 0 or amount > most``: nan must fail as well.
-    if not 0 < amount <= most:
-        bounds = f"more than 0 and at most {most / units['']:,.0f}"
+    if not 0 < amount <= maximum:
+        bounds = f"more than 0 and at most {maximum / units['']:,.0f}"
         raise RecipeError(f"{option} {text}: expected {expectation}, {bounds}")
     return amount
 

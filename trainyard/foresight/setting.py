@@ -170,7 +170,7 @@ class Setting(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _complete(cls, fields: Any) -> Any:
+    def _complete_fields(cls, fields: Any) -> Any:
         """Add what follows from other fields."""
         if not isinstance(fields, Mapping):
             return fields
@@ -191,7 +191,7 @@ class Setting(BaseModel):
         return name
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_degrees(self) -> Self:
         """Check that the degrees of parallelism multiply to the number of devices."""
         inner = self.tensor * self.pipeline * self.context
         if self.gpus % inner:
@@ -211,7 +211,7 @@ class Setting(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _is_a_model(self) -> Self:
+    def _check_model(self) -> Self:
         """Check that the model's sizes are consistent."""
         heads = self.heads or max(1, self.hidden // 128)
         if self.heads and self.hidden % heads:
@@ -231,7 +231,7 @@ class Setting(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _runs_on_the_device(self) -> Self:
+    def _check_device(self) -> Self:
         """Check that the device supports precision, attention kernel and number of stages."""
         stages = self.pipeline * self.interleave
         if stages > self.layers + ENDS:
@@ -239,11 +239,12 @@ class Setting(BaseModel):
                 f"pipeline {self.pipeline} × interleave {self.interleave} is {stages} stages: "
                 f"expected at most one for each of the {self.layers} layers, embedding and output"
             )
-        usual = "fp16" if self.gpu in BEFORE_AMPERE else "bf16"
+        default_precision = "fp16" if self.gpu in BEFORE_AMPERE else "bf16"
         slow = self.precision == "bf16" and self.gpu in BEFORE_AMPERE
         if slow or (self.precision == "fp8" and not self.device.fp8_tflops):
             raise ValueError(
-                f"precision {self.precision}: {self.gpu} does not support it; use {usual}"
+                f"precision {self.precision}: {self.gpu} does not support it; use "
+                f"{default_precision}"
             )
         if refusal := explain_refused_kernel(self.gpu, self.attention):
             raise ValueError(refusal)

@@ -179,9 +179,9 @@ def _find_longest_path(setting: Setting, block: Unit, ends: float) -> _Path:
     ranks, m, layers = setting.pipeline, setting.accumulation, block.count
     if ranks == 1:
         return _Path(layers * m, m)
-    most, least = -(-layers // ranks), layers // ranks
-    last_is_fullest = least * block.matmul_flops + ends >= most * block.matmul_flops
-    full = least if last_is_fullest else most
+    max_layers, min_layers = -(-layers // ranks), layers // ranks
+    last_is_fullest = min_layers * block.matmul_flops + ends >= max_layers * block.matmul_flops
+    full = min_layers if last_is_fullest else max_layers
     once = 1 / setting.interleave
     return _Path(m * full + (layers - full) * once, m if last_is_fullest else once)
 

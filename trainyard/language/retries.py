@@ -32,7 +32,7 @@ class RetryCause:
     effect."""
 
     @property
-    def of_job(self) -> bool:
+    def is_job_failure(self) -> bool:
         """True if the job itself fails with it, rather than the call that creates the job."""
         return self.name.startswith("SageMaker.")
 

@@ -21,7 +21,7 @@ class Rule:
     """Name of the class or method of v3."""
     order: Sequence[str]
     """Names of v2's positional arguments, in their order."""
-    places: Mapping[str, str] = field(default_factory=dict)
+    paths: Mapping[str, str] = field(default_factory=dict)
     """Mapping of an argument of v2 to its place in v3. Other arguments in ``order`` and ``same``
     keep their names."""
     same: Sequence[str] = ()
@@ -36,9 +36,9 @@ class Rule:
     """Mapping of a place in v3 to the code of v2's default, if v3 has another default."""
 
 
-def _to(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
+def _prefix_places(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
     """Return the mapping with ``prefix`` put before each place."""
-    return {name: f"{prefix}.{place}" for name, place in names.items()}
+    return {name: f"{prefix}.{path}" for name, path in names.items()}
 
 
 _JOB = "role instance_count instance_type"
@@ -52,34 +52,51 @@ _WAIT = {"wait": NOT_ASKED, "logs": NOT_ASKED, "job_name": NOT_ASKED}
 ESTIMATOR = {
     "image_uri": "training_image",
     "input_mode": "training_input_mode",
-    **_to("compute:Compute", {
-        "instance_count": "instance_count",
-        "instance_type": "instance_type",
-        "volume_size": "volume_size_in_gb",
-        "volume_kms_key": "volume_kms_key_id",
-        "keep_alive_period_in_seconds": "keep_alive_period_in_seconds",
-        "use_spot_instances": "enable_managed_spot_training",
-    }),
-    **_to("stopping_condition:StoppingCondition", {
-        "max_run": "max_runtime_in_seconds",
-        "max_wait": "max_wait_time_in_seconds",
-    }),
-    **_to("output_data_config:OutputDataConfig", {
-        "output_path": "s3_output_path",
-        "output_kms_key": "kms_key_id",
-    }),
-    **_to("networking:Networking", {
-        "subnets": "subnets",
-        "security_group_ids": "security_group_ids",
-        "encrypt_inter_container_traffic": "enable_inter_container_traffic_encryption",
-        "enable_network_isolation": "enable_network_isolation",
-    }),
-    **_to("checkpoint_config:CheckpointConfig", {
-        "checkpoint_s3_uri": "s3_uri",
-        "checkpoint_local_path": "local_path",
-    }),
-    **_to("source_code:SourceCode", {"entry_point": "entry_script", "source_dir": "source_dir"}),
-}  # fmt: skip
+    **_prefix_places(
+        "compute:Compute",
+        {
+            "instance_count": "instance_count",
+            "instance_type": "instance_type",
+            "volume_size": "volume_size_in_gb",
+            "volume_kms_key": "volume_kms_key_id",
+            "keep_alive_period_in_seconds": "keep_alive_period_in_seconds",
+            "use_spot_instances": "enable_managed_spot_training",
+        },
+    ),
+    **_prefix_places(
+        "stopping_condition:StoppingCondition",
+        {
+            "max_run": "max_runtime_in_seconds",
+            "max_wait": "max_wait_time_in_seconds",
+        },
+    ),
+    **_prefix_places(
+        "output_data_config:OutputDataConfig",
+        {
+            "output_path": "s3_output_path",
+            "output_kms_key": "kms_key_id",
+        },
+    ),
+    **_prefix_places(
+        "networking:Networking",
+        {
+            "subnets": "subnets",
+            "security_group_ids": "security_group_ids",
+            "encrypt_inter_container_traffic": "enable_inter_container_traffic_encryption",
+            "enable_network_isolation": "enable_network_isolation",
+        },
+    ),
+    **_prefix_places(
+        "checkpoint_config:CheckpointConfig",
+        {
+            "checkpoint_s3_uri": "s3_uri",
+            "checkpoint_local_path": "local_path",
+        },
+    ),
+    **_prefix_places(
+        "source_code:SourceCode", {"entry_point": "entry_script", "source_dir": "source_dir"}
+    ),
+}
 _ESTIMATOR_SAME = ("role sagemaker_session hyperparameters base_job_name environment").split()
 _UNWATCHED_OPTIONS = {
     "disable_profiler": ("True",),
@@ -89,7 +106,7 @@ _UNWATCHED_OPTIONS = {
 }
 _TRAINING_DEFAULTS = {"stopping_condition:StoppingCondition.max_runtime_in_seconds": "86400"}
 
-PROCESSING_INPUT = _to("s3_input:ProcessingS3Input", {
+PROCESSING_INPUT = _prefix_places("s3_input:ProcessingS3Input", {
     "source": "s3_uri",
     "destination": "local_path",
     "s3_data_type": "s3_data_type",
@@ -98,13 +115,13 @@ PROCESSING_INPUT = _to("s3_input:ProcessingS3Input", {
     "s3_compression_type": "s3_compression_type",
 })  # fmt: skip
 _INPUT_DEFAULTS = {"s3_data_type": '"S3Prefix"', "s3_input_mode": '"File"'}
-PROCESSING_OUTPUT = _to("s3_output:ProcessingS3Output", {
+PROCESSING_OUTPUT = _prefix_places("s3_output:ProcessingS3Output", {
     "source": "local_path", "destination": "s3_uri", "s3_upload_mode": "s3_upload_mode",
 })  # fmt: skip
 CHANNEL = {
     "record_wrapping": "record_wrapper_type",
     "compression": "compression_type",
-    **_to("data_source:DataSource.s3_data_source:S3DataSource", {
+    **_prefix_places("data_source:DataSource.s3_data_source:S3DataSource", {
         "s3_data": "s3_uri",
         "distribution": "s3_data_distribution_type",
         "s3_data_type": "s3_data_type",
@@ -117,7 +134,7 @@ _TRAINING_INPUT = (
     "input_mode attribute_names target_attribute_name shuffle_config"
 ).split()
 INPUT_DATA = Rule(
-    name="InputData", order=_TRAINING_INPUT, places={"s3_data": "data_source"}, same=()
+    name="InputData", order=_TRAINING_INPUT, paths={"s3_data": "data_source"}, same=()
 )
 """Rule for the short form of a channel in v3, which has only the arguments
 ``INPUT_DATA_HOLDS``."""
@@ -140,7 +157,7 @@ CLASSES = {
         name="ProcessingInput",
         order="source destination input_name s3_data_type s3_input_mode s3_data_distribution_type "
         "s3_compression_type".split(),
-        places=PROCESSING_INPUT,
+        paths=PROCESSING_INPUT,
         same=("s3_input", "dataset_definition", "app_managed"),
         defaults={f"s3_input:ProcessingS3Input.{k}": v for k, v in _INPUT_DEFAULTS.items()},
     ),
@@ -153,7 +170,7 @@ CLASSES = {
     "ProcessingOutput": Rule(
         name="ProcessingOutput",
         order="source destination output_name s3_upload_mode".split(),
-        places=PROCESSING_OUTPUT,
+        paths=PROCESSING_OUTPUT,
         same=("app_managed",),
         defaults={
             "s3_output:ProcessingS3Output.s3_uri": '""',
@@ -163,7 +180,7 @@ CLASSES = {
     "TrainingInput": Rule(
         name="Channel",
         order=_TRAINING_INPUT,
-        places=CHANNEL,
+        paths=CHANNEL,
         same=("content_type", "input_mode"),
         defaults={"data_source:DataSource.s3_data_source:S3DataSource.s3_data_type": '"S3Prefix"'},
     ),
@@ -172,7 +189,7 @@ CLASSES = {
         order="image_uri role instance_count instance_type keep_alive_period_in_seconds "
         "volume_size volume_kms_key max_run input_mode output_path output_kms_key base_job_name "
         "sagemaker_session hyperparameters tags subnets security_group_ids".split(),
-        places=ESTIMATOR,
+        paths=ESTIMATOR,
         same=_ESTIMATOR_SAME,
         spent=_UNWATCHED_OPTIONS,
         defaults=_TRAINING_DEFAULTS,
@@ -181,7 +198,7 @@ CLASSES = {
         name: Rule(
             name="ModelTrainer",
             order="entry_point framework_version py_version source_dir hyperparameters".split(),
-            places=ESTIMATOR,
+            paths=ESTIMATOR,
             same=_ESTIMATOR_SAME,
             spent=_UNWATCHED_OPTIONS | {"model_dir": ("False",)},
             defaults=_TRAINING_DEFAULTS,
@@ -202,11 +219,13 @@ CLASSES = {
     "Model": Rule(
         name="ModelBuilder",
         order="image_uri model_data role predictor_cls env name".split(),
-        places={
+        paths={
             "model_data": "s3_model_data_url",
             "role": "role_arn",
             "env": "env_vars",
-            **_to("network:Networking", {"enable_network_isolation": "enable_network_isolation"}),
+            **_prefix_places(
+                "network:Networking", {"enable_network_isolation": "enable_network_isolation"}
+            ),
         },
         same=(SESSION,),
         lost={"name": NOT_ASKED, "predictor_cls": NOT_ASKED},
@@ -217,14 +236,14 @@ CLASSES = {
         order="estimator objective_metric_name hyperparameter_ranges metric_definitions strategy "
         "objective_type max_jobs max_parallel_jobs max_runtime_in_seconds tags "
         "base_tuning_job_name".split(),
-        places={"estimator": "model_trainer", "estimator_name": "model_trainer_name"},
+        paths={"estimator": "model_trainer", "estimator_name": "model_trainer_name"},
         same="early_stopping_type random_seed autotune hyperparameters_to_keep_static "
         "warm_start_config strategy_config completion_criteria_config".split(),
     ),
     "WarmStartConfig": Rule(
         name="HyperParameterTuningJobWarmStartConfig",
         order=["warm_start_type", "parents"],
-        places={"parents": "parent_hyper_parameter_tuning_jobs"},
+        paths={"parents": "parent_hyper_parameter_tuning_jobs"},
     ),
     "EMRStep": Rule(
         name="EMRStep",
@@ -236,7 +255,7 @@ CLASSES = {
 
 METHODS = {
     ("trainer", "fit"): Rule(
-        name="train", order=["inputs", *_WAIT], places={"inputs": "input_data_config"}, lost=_WAIT
+        name="train", order=["inputs", *_WAIT], paths={"inputs": "input_data_config"}, lost=_WAIT
     ),
     ("tuner", "fit"): Rule(name="tune", order=["inputs", "job_name"], lost=_WAIT),
     ("model", "create"): Rule(

@@ -1,8 +1,8 @@
 """Rewrite what the tables cannot describe in estimators and processors of SDK v2: images, scripts,
 tags; and format the rewritten calls.
 
-In the functions here, ``to`` is the rewriting of the script, which reports what cannot be migrated,
-and ``call_arguments`` are the arguments of the call, which they change in place.
+In the functions here, ``rewriting`` is the rewriting of the script, which reports what cannot be
+migrated, and ``call_arguments`` are the arguments of the call, which they change in place.
 """
 
 import posixpath
@@ -41,11 +41,11 @@ class NewCall:
     name: str
     arguments: "dict[str, Argument | NewCall]" = field(default_factory=dict)
 
-    def put(self, place: str, argument: Argument) -> None:
+    def put(self, path: str, argument: Argument) -> None:
         """Add an argument at a place such as ``compute:Compute.instance_type``, creating the calls
         on the way (here ``compute=Compute(…)``).
         """
-        first, _, rest = place.partition(".")
+        first, _, rest = path.partition(".")
         name, _, cls = first.partition(":")
         if not cls:
             self.arguments[name] = argument
@@ -54,9 +54,9 @@ class NewCall:
         if isinstance(holder, NewCall):
             holder.put(rest, argument)
 
-    def has_argument(self, place: str) -> bool:
+    def has_argument(self, path: str) -> bool:
         """Return whether there is an argument at a place."""
-        first, _, rest = place.partition(".")
+        first, _, rest = path.partition(".")
         argument = self.arguments.get(first.partition(":")[0])
         return (
             argument.has_argument(rest)
@@ -172,57 +172,57 @@ class Rewriting(Protocol):
 
 
 def adapt_constructor_arguments(
-    to: Rewriting, name: str, call_arguments: dict[str, Argument], original: cst.Call
+    rewriting: Rewriting, name: str, call_arguments: dict[str, Argument], original: cst.Call
 ) -> None:
     """Change the arguments of v2's constructor ``name`` before its rule is applied."""
     if name in FRAMEWORKS:
-        _rewrite_image(to, FRAMEWORKS[name], call_arguments, original)
+        _rewrite_image(rewriting, FRAMEWORKS[name], call_arguments, original)
     if name == "SKLearnProcessor":
         call_arguments["image_uri"] = Argument(
-            _render_image_call(to, "sklearn", call_arguments, scope="")
+            _render_image_call(rewriting, "sklearn", call_arguments, scope="")
         )
         del call_arguments["framework_version"]
     if name == "FrameworkProcessor" and "estimator_cls" in call_arguments:
         cls = call_arguments.pop("estimator_cls").code.rpartition(".")[2]
         if cls in FRAMEWORKS:
             _rewrite_image(
-                to, FRAMEWORKS[cls], call_arguments, original, image_argument="image_uri"
+                rewriting, FRAMEWORKS[cls], call_arguments, original, image_argument="image_uri"
             )
         else:
-            to.add_remaining(original, f"estimator_cls={cls}", "its image is not known")
+            rewriting.add_remaining(original, f"estimator_cls={cls}", "its image is not known")
     if name == "WarmStartConfig":
-        _rewrite_parents(to, call_arguments, original)
+        _rewrite_parents(rewriting, call_arguments, original)
     if name != "Estimator" and name not in FRAMEWORKS:
         return
-    _add_source_dir(to, call_arguments, original)
+    _add_source_dir(rewriting, call_arguments, original)
     if "output_path" not in call_arguments:
         session = (
             call_arguments[SESSION].code
             if SESSION in call_arguments
-            else f"{to.require_import('Session')}()"
+            else f"{rewriting.require_import('Session')}()"
         )
         call_arguments["output_path"] = Argument(f'f"s3://{{{session}.default_bucket()}}/"')
     if "hyperparameters" in call_arguments and name == "Estimator":
         call_arguments["hyperparameters"].code = _stringify_values(
-            to, call_arguments["hyperparameters"].code
+            rewriting, call_arguments["hyperparameters"].code
         )
     for key in call_arguments.keys() & BY_HAND.keys():
-        to.add_remaining(original, f"{key}={call_arguments.pop(key).code}", BY_HAND[key])
+        rewriting.add_remaining(original, f"{key}={call_arguments.pop(key).code}", BY_HAND[key])
 
 
 def _rewrite_parents(
-    to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call
+    rewriting: Rewriting, call_arguments: dict[str, Argument], original: cst.Call
 ) -> None:
     """Rewrite the parents of a tuning job's warm start as v3's shapes."""
     jobs = cst.parse_expression(call_arguments["parents"].code)
     if not isinstance(jobs, cst.Set | cst.List):
-        to.add_remaining(
+        rewriting.add_remaining(
             original,
             f"parents={call_arguments.pop('parents').code}",
             "the parent jobs cannot be determined from the script",
         )
         return
-    cls = to.require_import("ParentHyperParameterTuningJob")
+    cls = rewriting.require_import("ParentHyperParameterTuningJob")
     parents = [
         f"{cls}(hyper_parameter_tuning_job_name={render_code(e.value)})" for e in jobs.elements
     ]
@@ -231,7 +231,7 @@ def _rewrite_parents(
 
 
 def _rewrite_image(
-    to: Rewriting,
+    rewriting: Rewriting,
     framework: str,
     call_arguments: dict[str, Argument],
     original: cst.Call,
@@ -248,25 +248,25 @@ def _rewrite_image(
     if image_argument not in call_arguments and others:
         reason = "find the image by image_uris.retrieve(base_framework_version=…)"
         for key in others:
-            to.add_remaining(original, f"{key}={call_arguments.pop(key).code}", reason)
+            rewriting.add_remaining(original, f"{key}={call_arguments.pop(key).code}", reason)
     if image_argument not in call_arguments:
         call_arguments[image_argument] = Argument(
-            _render_image_call(to, framework, call_arguments, scope="training")
+            _render_image_call(rewriting, framework, call_arguments, scope="training")
         )
     for key in versions:
         call_arguments.pop(key, None)
 
 
 def _render_image_call(
-    to: Rewriting, framework: str, call_arguments: dict[str, Argument], *, scope: str
+    rewriting: Rewriting, framework: str, call_arguments: dict[str, Argument], *, scope: str
 ) -> str:
     """Return the code of the call of image_uris.retrieve for a framework's image."""
     session = (
         call_arguments[SESSION].code
         if SESSION in call_arguments
-        else f"{to.require_import('Session')}()"
+        else f"{rewriting.require_import('Session')}()"
     )
-    module = to.require_import("image_uris")
+    module = rewriting.require_import("image_uris")
     parts = [f'"{framework}"', f"region={session}.boto_region_name"]
     for key, name in (("framework_version", "version"), ("py_version", "py_version"),
                       ("instance_type", "instance_type")):  # fmt: skip
@@ -277,19 +277,21 @@ def _render_image_call(
     return f"{module}.retrieve({', '.join(parts)})"
 
 
-def _add_source_dir(to: Rewriting, call_arguments: dict[str, Argument], original: cst.Call) -> None:
+def _add_source_dir(
+    rewriting: Rewriting, call_arguments: dict[str, Argument], original: cst.Call
+) -> None:
     """Add ``source_dir``, which v3 needs, from the folder of ``entry_point``; report that v3 starts
     the script differently.
     """
     entry = call_arguments.get("entry_point")
     if entry is None:
         return
-    to.add_remaining(original, f"entry_point={entry.code}", DRIVER)
+    rewriting.add_remaining(original, f"entry_point={entry.code}", DRIVER)
     if "source_dir" in call_arguments:
         return
     value = cst.parse_expression(entry.code)
     if not isinstance(value, cst.SimpleString):
-        to.add_remaining(
+        rewriting.add_remaining(
             original, f"entry_point={entry.code}", "SDK v3 also needs the folder: add source_dir"
         )
         return
@@ -297,7 +299,7 @@ def _add_source_dir(to: Rewriting, call_arguments: dict[str, Argument], original
     entry.code, call_arguments["source_dir"] = f'"{name}"', Argument(f'"{folder or "."}"')
 
 
-def _stringify_values(to: Rewriting, text: str) -> str:
+def _stringify_values(rewriting: Rewriting, text: str) -> str:
     """Return the code of hyperparameters with booleans, None and numeric pipeline parameters as
     strings, as SDK v2 writes them into the request.
     """
@@ -306,7 +308,7 @@ def _stringify_values(to: Rewriting, text: str) -> str:
         return text
     elements = [
         element.with_changes(
-            value=cst.parse_expression(_stringify_value(to, render_code(element.value)))
+            value=cst.parse_expression(_stringify_value(rewriting, render_code(element.value)))
         )
         if isinstance(element, cst.DictElement)
         else element
@@ -315,21 +317,21 @@ def _stringify_values(to: Rewriting, text: str) -> str:
     return render_code(node.with_changes(elements=elements))
 
 
-def _stringify_value(to: Rewriting, value: str) -> str:
+def _stringify_value(rewriting: Rewriting, value: str) -> str:
     """Return the code of one hyperparameter's value, as in ``_stringify_values``."""
-    if to.facts.infer_class(cst.parse_expression(value)) in _NUMBERS:
+    if rewriting.facts.infer_class(cst.parse_expression(value)) in _NUMBERS:
         return f"{value}.to_string()"
     return f'"{value}"' if value in ("True", "False", "None") else value
 
 
-def set_hyperparameters(
-    to: Rewriting, receiver: str, original: cst.Call, call: cst.Call
+def rewrite_set_hyperparameters(
+    rewriting: Rewriting, receiver: str, original: cst.Call, call: cst.Call
 ) -> cst.BaseExpression:
     """Rewrite a call of set_hyperparameters as an update of the trainer's hyperparameters."""
     call_arguments = parse_arguments(call, ())
     if call_arguments is None:
         parts = [
-            f'"{a.keyword.value}": {_stringify_value(to, render_code(a.value))}'
+            f'"{a.keyword.value}": {_stringify_value(rewriting, render_code(a.value))}'
             if a.keyword
             else f"**{render_code(a.value)}"
             for a in call.args
@@ -337,6 +339,6 @@ def set_hyperparameters(
         return cst.parse_expression(f"{receiver}.hyperparameters.update({{{', '.join(parts)}}})")
     new = NewCall(f"{receiver}.hyperparameters.update")
     for name, argument in call_arguments.items():
-        argument.code = _stringify_value(to, argument.code)
+        argument.code = _stringify_value(rewriting, argument.code)
         new.put(name, argument)
-    return to.parse_call(new, original)
+    return rewriting.parse_call(new, original)

@@ -306,7 +306,10 @@ NAME_MODULES = {
     "ProcessingS3Input": "sagemaker.core.shapes",
     "ProcessingS3Output": "sagemaker.core.shapes",
     "version": "importlib.metadata",
-    **{place.rpartition(".")[2]: place.rpartition(".")[0] for place in MODULES.values()},
+    **{
+        class_path.rpartition(".")[2]: class_path.rpartition(".")[0]
+        for class_path in MODULES.values()
+    },
     **PLACES,
 }
 """Mapping of a name that a rewritten script may need to its module."""

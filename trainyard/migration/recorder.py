@@ -37,24 +37,26 @@ class _Clock:
     distinguishes its uploads by it.
     """
 
-    def __init__(self, moment: float, script: str) -> None:
-        self._moment, self._uuids = moment, 0
+    def __init__(self, timestamp: float, script: str) -> None:
+        self._timestamp, self._uuids = timestamp, 0
         self._folder = os.path.dirname(os.path.abspath(script)) + os.sep
 
     def freeze(self) -> None:
         """Replace the functions and classes that return the time, and those that draw UUIDs."""
-        moment = self._moment
+        timestamp = self._timestamp
         gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
-        time.gmtime = lambda seconds=None: gmtime(moment if seconds is None else seconds)
-        time.localtime = lambda seconds=None: localtime(moment if seconds is None else seconds)
-        time.strftime = lambda form, when=None: strftime(form, when or localtime(moment))
+        time.gmtime = lambda seconds=None: gmtime(timestamp if seconds is None else seconds)
+        time.localtime = lambda seconds=None: localtime(timestamp if seconds is None else seconds)
+        time.strftime = lambda form, when=None: strftime(form, when or localtime(timestamp))
         clock, clock_ns, sleep = time.time, time.time_ns, time.sleep
-        time.time = lambda: self._moment if self._is_asked() else clock()
-        time.time_ns = lambda: int(self._moment * 1e9) if self._is_asked() else clock_ns()
+        time.time = lambda: self._timestamp if self._is_called_by_script() else clock()
+        time.time_ns = lambda: (
+            int(self._timestamp * 1e9) if self._is_called_by_script() else clock_ns()
+        )
 
         def sleep_on(seconds: float, /) -> None:
             """Sleep, and advance the script's clock if the script itself called this."""
-            self._moment += seconds if self._is_asked() else 0.0
+            self._timestamp += seconds if self._is_called_by_script() else 0.0
             sleep(seconds)
 
         setattr(time, "sleep", sleep_on)  # noqa: B010 (of a narrower type)
@@ -64,7 +66,7 @@ class _Clock:
         )
         self._replace_datetime()
 
-    def _is_asked(self) -> bool:
+    def _is_called_by_script(self) -> bool:
         """Return whether the script called the replaced function that calls this method, directly
         or through a function of the SDK that generates names.
         """
@@ -84,7 +86,7 @@ class _Clock:
         """Return a function that gives the script numbered UUIDs, and other callers real ones."""
 
         def draw(*args: Any) -> uuid.UUID:
-            if not self._is_asked():
+            if not self._is_called_by_script():
                 return real(*args)
             self._uuids += 1
             digest = hashlib.sha256(str(self._uuids).encode()).digest()
@@ -98,7 +100,7 @@ class _Clock:
         The module itself is not changed, because compiled modules need the real classes.
         """
         module_copy, real = types.ModuleType("datetime"), builtins.__import__
-        vars(module_copy).update(vars(datetime), **_make_frozen_dates(lambda: self._moment))
+        vars(module_copy).update(vars(datetime), **_make_frozen_dates(lambda: self._timestamp))
 
         def import_module(name: str, globals: Any = None, *args: Any, **more: Any) -> Any:
             """Import a module as ``__import__`` does; give the script the copy of ``datetime``."""
@@ -123,7 +125,7 @@ def _make_frozen_dates(present: Callable[[], float]) -> dict[str, type]:
         def __instancecheck__(cls, instance: Any) -> bool:
             return any(isinstance(instance, base) for base in cls.__bases__)
 
-    class Moment(datetime.datetime, metaclass=Same):
+    class FrozenDatetime(datetime.datetime, metaclass=Same):
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return cls.fromtimestamp(present(), tz)
@@ -141,7 +143,7 @@ def _make_frozen_dates(present: Callable[[], float]) -> dict[str, type]:
         def today(cls) -> Any:
             return cls.fromtimestamp(present())
 
-    return {"datetime": Moment, "date": Day}
+    return {"datetime": FrozenDatetime, "date": Day}
 
 
 def _watch_pipelines() -> list:
@@ -172,19 +174,19 @@ def _watch_pipelines() -> list:
     return pipelines
 
 
-def main(script: str, code: str, out: str, moment: str) -> None:
+def main(script: str, code: str, out: str, timestamp: str) -> None:
     """Run a script, and write the definition of its last pipeline.
 
     Args:
         script: path of the script.
         code: file with the code to run as if it were in ``script``.
         out: file for the definition.
-        moment: time that the script sees, in seconds since the epoch.
+        timestamp: time that the script sees, in seconds since the epoch.
 
     Raises:
         ValueError: the script creates no pipeline.
     """
-    _Clock(float(moment), script).freeze()
+    _Clock(float(timestamp), script).freeze()
     pipelines = _watch_pipelines()
     with open(code, encoding="utf-8") as file:
         program = compile(file.read(), script, "exec")

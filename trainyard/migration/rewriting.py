@@ -146,8 +146,8 @@ class Rewriting(cst.CSTTransformer):
 
     def _start(self, node: cst.CSTNode) -> CodePosition:
         """Return the position in the old script at which a node begins."""
-        place: Any = self.get_metadata(PositionProvider, node)
-        return place.start
+        code_range: Any = self.get_metadata(PositionProvider, node)
+        return code_range.start
 
     def require_import(self, name: str) -> str:
         """Note that the new script must import a name of v3; return the name to use for it.
@@ -175,19 +175,21 @@ class Rewriting(cst.CSTTransformer):
         """Rewrite a call of v2 by the tables; report one of an unknown object if it may be v2's."""
         name = self.facts.find_sdk_class(original_node.func)
         if name in STEPS or name in _REPLACED_STEPS:
-            return steps.step(self, name, original_node, updated_node)
+            return steps.rewrite_step(self, name, original_node, updated_node)
         if name in CLASSES:
             return self._rewrite_constructor(name, original_node, updated_node)
         if name == "CheckJobConfig" and "max_runtime_in_seconds" not in render_code(original_node):
             self.add_remaining(original_node, render_code(original_node.func), CHECK_LIMIT)
         if name in KINDS and self.facts.variable.get(original_node) in self.facts.in_steps:
-            return self._with_pipeline_session(original_node, updated_node)
+            return self._set_pipeline_session(original_node, updated_node)
         func = original_node.func
         if isinstance(func, cst.Attribute) and isinstance(updated_node.func, cst.Attribute):
             kind, method = self.facts.infer_kind(func.value), func.attr.value
             receiver = render_code(updated_node.func.value)
             if kind == "trainer" and method == "set_hyperparameters":
-                return estimators.set_hyperparameters(self, receiver, original_node, updated_node)
+                return estimators.rewrite_set_hyperparameters(
+                    self, receiver, original_node, updated_node
+                )
             if kind == "trainer" and method == "hyperparameters":
                 return updated_node.func
             if rule := METHODS.get((kind, method)):
@@ -252,13 +254,13 @@ class Rewriting(cst.CSTTransformer):
                 self.add_remaining(original, argument_text, rule.lost[argument], harmless=True)
             elif value.code in rule.spent.get(argument, ()):
                 self.add_remaining(original, argument_text, "the default in SDK v3", harmless=True)
-            elif argument in rule.places or argument in rule.order or argument in rule.same:
-                new.put(rule.places.get(argument, argument), value)
+            elif argument in rule.paths or argument in rule.order or argument in rule.same:
+                new.put(rule.paths.get(argument, argument), value)
             else:
                 self.add_remaining(original, argument_text, GONE)
-        for place, value in rule.defaults.items():
-            if not new.has_argument(place):
-                new.put(place, Argument(value))
+        for path, value in rule.defaults.items():
+            if not new.has_argument(path):
+                new.put(path, Argument(value))
         return new
 
     def _rewrite_constructor(
@@ -297,7 +299,7 @@ class Rewriting(cst.CSTTransformer):
             )
         return self.parse_call(new, original)
 
-    def _with_pipeline_session(
+    def _set_pipeline_session(
         self, original: cst.Call, updated_call: cst.Call
     ) -> cst.BaseExpression:
         """Return a constructor with its session replaced by a PipelineSession, which steps need."""

@@ -29,7 +29,7 @@ UNPACKED_REASON = "its arguments are unpacked from a variable: they were not com
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class SignatureCheck:
     """Result of comparing the calls of a script with the installed SDK."""
 
     sdk: str
@@ -41,7 +41,7 @@ class Fit:
     """Calls and imports that would fail, or could not be compared, sorted by line."""
 
 
-def fit(script: str, python: Path) -> Fit:
+def check_signatures(script: str, python: Path) -> SignatureCheck:
     """Compare the calls of SDK v3 in a script with the SDK that is installed under ``python``.
 
     Calls of objects whose class cannot be seen in the script are not compared.
@@ -50,11 +50,11 @@ def fit(script: str, python: Path) -> Fit:
         DefinitionError: ``python`` does not start, or the SDK cannot be imported.
     """
     wrapper = MetadataWrapper(cst.parse_module(script))
-    calls = Calls(wrapper)
+    calls = CallCollector(wrapper)
     wrapper.visit(calls)
     questions = [*calls.resolve_calls()]
     if not questions:
-        return Fit("", 0, ())
+        return SignatureCheck("", 0, ())
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
         out = Path(folder) / "answer.json"
         env = {"AWS_DEFAULT_REGION": "us-east-1", **os.environ}
@@ -70,7 +70,7 @@ def fit(script: str, python: Path) -> Fit:
             raise DefinitionError(f"SDK v3 under {python} fails: {''.join(last)}")
         answer = json.loads(out.read_text(encoding="utf-8"))
     if not answer["reasons"]:
-        return Fit("", len(questions), ())
+        return SignatureCheck("", len(questions), ())
     reasons = [UNPACKED_REASON if call["unpacked"] else None for *_, call in questions]
     reasons = [first or second for first, second in zip(answer["reasons"], reasons, strict=True)]
     unfit = {
@@ -78,10 +78,10 @@ def fit(script: str, python: Path) -> Fit:
         for (line, construct, _), reason in zip(questions, reasons, strict=True)
         if reason
     }
-    return Fit(f"sagemaker {answer['version']}", len(questions), tuple(sorted(unfit)))
+    return SignatureCheck(f"sagemaker {answer['version']}", len(questions), tuple(sorted(unfit)))
 
 
-class Calls(cst.CSTVisitor):
+class CallCollector(cst.CSTVisitor):
     """Collects the imports and calls of SDK v3 in a script."""
 
     METADATA_DEPENDENCIES = (PositionProvider,)
@@ -113,7 +113,7 @@ class Calls(cst.CSTVisitor):
     def resolve_calls(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
         """Iterate over (line, code, question for the probe) of imports and calls."""
         for line, name in self._imports:
-            yield line, f"import of {name}", _call_question(name, "", None)
+            yield line, f"import of {name}", _build_probe_question(name, "", None)
         for line, call in self._calls:
             name, method = "", ""
             if isinstance(call.func, cst.Attribute):
@@ -124,18 +124,18 @@ class Calls(cst.CSTVisitor):
             if not name:
                 name, method = self._facts.find_sdk_name(call.func) or "", ""
             if is_v3(name):
-                yield line, render_code(call.func), _call_question(name, method, call)
+                yield line, render_code(call.func), _build_probe_question(name, method, call)
 
     def _find_created_class(self, value: cst.BaseExpression) -> str:
         """Return the full name of the SDK's function or class that is called; empty otherwise."""
         return (self._facts.find_sdk_name(value.func) or "") if isinstance(value, cst.Call) else ""
 
     def _find_line(self, node: cst.CSTNode) -> int:
-        place: Any = self.get_metadata(PositionProvider, node)
-        return place.start.line
+        code_range: Any = self.get_metadata(PositionProvider, node)
+        return code_range.start.line
 
 
-def _call_question(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
+def _build_probe_question(name: str, method: str, call: cst.Call | None) -> dict[str, Any]:
     """Return the question for ``signature_probe.explain_failure`` about a call, or about an import
     if ``call`` is None.
     """
@@ -170,7 +170,7 @@ class CompiledScript:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class ComparisonSettings:
     """Settings for running and comparing the old and the new script."""
 
     script: Path
@@ -187,7 +187,7 @@ class Sides:
     """Execute the old definition twice, to find out which jobs are not deterministic."""
 
 
-def prove_equality(old: str, new: str, sides: Sides) -> Answer:
+def prove_equality(old: str, new: str, sides: ComparisonSettings) -> Answer:
     """Compare the pipeline definitions of two scripts as ``trainyard equal`` does.
 
     If the scripts upload different content to the same URI, return that difference without
@@ -203,10 +203,10 @@ def prove_equality(old: str, new: str, sides: Sides) -> Answer:
         EmulatorError: the emulator cannot start here.
     """
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
-        work_folder, moment = Path(folder), time.time()
+        work_folder, timestamp = Path(folder), time.time()
         # Both scripts get the same time, because the SDK generates names from it.
-        first = compile_script(old, sides.old_python, sides, work_folder / "old", moment)
-        second = compile_script(new, sides.new_python, sides, work_folder / "new", moment)
+        first = compile_script(old, sides.old_python, sides, work_folder / "old", timestamp)
+        second = compile_script(new, sides.new_python, sides, work_folder / "new", timestamp)
         for uri in first.objects.keys() & second.objects.keys():
             digests = [hash_content(side.objects[uri], uri) for side in (first, second)]
             if digests[0] != digests[1]:
@@ -220,7 +220,7 @@ def prove_equality(old: str, new: str, sides: Sides) -> Answer:
 
 
 def compile_script(
-    code: str, python: Path, sides: Sides, work_folder: Path, moment: float
+    code: str, python: Path, sides: ComparisonSettings, work_folder: Path, timestamp: float
 ) -> CompiledScript:
     """Run a script until its pipeline definition is known.
 
@@ -229,7 +229,7 @@ def compile_script(
         python: Python to run it under.
         sides: settings.
         work_folder: new folder for the emulator's state and temporary files.
-        moment: time that the script sees, in seconds since the epoch.
+        timestamp: time that the script sees, in seconds since the epoch.
 
     Raises:
         DefinitionError: it fails, or creates no pipeline or one that SageMaker would refuse.
@@ -245,7 +245,7 @@ def compile_script(
         script = sides.script.resolve()
         foreign_names = list_foreign_variables(os.environ, endpoint.env)
         env = {k: v for k, v in os.environ.items() if k not in foreign_names} | endpoint.env
-        command = [python, _RECORDER, script, source, out, str(moment)]
+        command = [python, _RECORDER, script, source, out, str(timestamp)]
         process = subprocess.run(
             command, cwd=script.parent, env=env, capture_output=True, text=True, check=False
         )

@@ -58,7 +58,7 @@ def _render_channel(to: Rewriting, was: cst.BaseExpression | None, text: str, na
     return f"{to.require_import('InputData')}(channel_name={name}, data_source={text})"
 
 
-def step(
+def rewrite_step(
     to: Rewriting, name: str, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
     """Rewrite a step that receives the object that runs, such as an estimator, with ``step_args``.
@@ -82,7 +82,7 @@ def step(
             original, f"{holder}={render_code(value)}", "the script does not show what this is"
         )
         return updated_call
-    call = _call(
+    call = _render_method_call(
         to, original, updated_call, method, kind, call_arguments.pop(holder).code, argument_names
     )
     new = NewCall(
@@ -98,8 +98,15 @@ def step(
     return to.parse_call(new, original)
 
 
-def _call(to: Rewriting, original: cst.Call, updated_call: cst.Call, method: str, kind: str,
-          receiver: str, argument_names: dict[str, str]) -> str:  # fmt: skip
+def _render_method_call(
+    to: Rewriting,
+    original: cst.Call,
+    updated_call: cst.Call,
+    method: str,
+    kind: str,
+    receiver: str,
+    argument_names: dict[str, str],
+) -> str:
     """Return the code of the method call whose result is the step's ``step_args``."""
     call_arguments: dict[str, Argument] = {}
     for was, now in zip(original.args, updated_call.args, strict=True):
@@ -200,5 +207,5 @@ def _render_model_builder(
     builder_arguments.setdefault("image_uri", Argument(f"{estimator}.training_image"))
     builder_arguments["role_arn"] = Argument(f"{estimator}.role")
     builder_arguments[SESSION] = Argument(f"{estimator}.{SESSION}")
-    builder_arguments |= {place: Argument(value) for place, value in NO_SCRIPT.items()}
+    builder_arguments |= {path: Argument(value) for path, value in NO_SCRIPT.items()}
     return _render_flat_call(to.require_import("ModelBuilder"), builder_arguments)

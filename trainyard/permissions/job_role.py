@@ -45,7 +45,7 @@ def iter_gaps(subject: Subject) -> Iterator[Gap]:
         yield Gap("MlflowConfig: what MLflow needs to track the entire pipeline is not derived")
 
 
-def needs(subject: Subject, role: str) -> Needs:
+def collect_needs(subject: Subject, role: str) -> Needs:
     """Return the resources that jobs with the role ``role`` (an ARN) need to access."""
     job_needs = Needs()
     for step, request in iter_all_requests(subject):
@@ -65,9 +65,9 @@ def _explain_unknown_role(collector: Collector, request: Request) -> str:
     COLLECTORS[collector.step.type](alone, request.arguments)
     verbs = {"reads": alone.needs.reads, "writes": alone.needs.writes}
     phrases = [
-        f"{verb} {', '.join(sorted(f's3://{b}/{key}' for b, key in places))}"
-        for verb, places in verbs.items()
-        if places
+        f"{verb} {', '.join(sorted(f's3://{b}/{key}' for b, key in locations))}"
+        for verb, locations in verbs.items()
+        if locations
     ]
     owner = (
         f"of the model {collector.resolve_text(request.model, 'ModelName')}, which no step creates"
@@ -105,7 +105,7 @@ def allow_keys(
 def iter_statements(subject: Subject, role: str) -> Iterator[Statement | Gap]:
     """Iterate over the statements, and the gaps, of the policy of a role that jobs assume."""
     yield from iter_gaps(subject)
-    job_needs = needs(subject, role)
+    job_needs = collect_needs(subject, role)
     yield from map(Gap, dict.fromkeys(job_needs.gaps))
     yield from allow_storage("Read", subject, job_needs.reads, ("s3:GetObject",))
     yield from allow_listing(subject, job_needs.reads)

@@ -229,12 +229,12 @@ class Collector:
         except DefinitionError as error:
             self.needs.gaps.append(str(error))
 
-    def read(self, uri: Any, field: str) -> None:
+    def add_read_location(self, uri: Any, field: str) -> None:
         """Add the object ``uri`` and those below it to the locations that are read."""
         with self.record_gaps():
             self.needs.reads |= self._resolve_folder(uri, field)
 
-    def write(self, uri: Any, field: str) -> None:
+    def add_written_location(self, uri: Any, field: str) -> None:
         """Add the objects below ``uri`` to the locations that are written, but not the object
         ``uri`` itself, because jobs never write one.
         """
@@ -290,7 +290,7 @@ class Collector:
             if isinstance(value, str) and name == "CA_REPOSITORY_ARN":
                 self.needs.package_repositories.add(self.resolve_text(value, name))
 
-    def log(self, job: Job) -> None:
+    def add_log_group(self, job: Job) -> None:
         """Add the log group that jobs of this kind write to."""
         self.needs.log_groups.add(job.log_group)
 

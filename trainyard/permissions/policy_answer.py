@@ -14,7 +14,7 @@ from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_template import (
     build_template,
-    derive,
+    derive_policy,
     dump,
     extract_policies,
     list_gaps,
@@ -48,7 +48,7 @@ GAPS = 2
 filled by hand."""
 
 
-def answer(
+def print_answer(
     subject: Subject,
     head: str,
     role: str | None,
@@ -76,19 +76,20 @@ def answer(
             differ); with :data:`GAPS` if there are gaps.
     """
     if check is not None:
-        raise typer.Exit(_check(subject, check, role, job_role))
+        raise typer.Exit(_compare_file(subject, check, role, job_role))
     if as_endpoints:
         _print_endpoints(subject)
         return
     if as_template:
         policies = {
-            role_entry.name: derive(subject, role_entry.name) for role_entry in list_roles(subject)
+            role_entry.name: derive_policy(subject, role_entry.name)
+            for role_entry in list_roles(subject)
         }
         gaps = {name: role_gaps for name in policies if (role_gaps := list_gaps(subject, name))}
         print(head + dump(build_template(subject, policies, gaps)), end="")
         documents = list(policies.values())
     elif role is not None:
-        documents = [derive(subject, role, job_role)]
+        documents = [derive_policy(subject, role, job_role)]
         gaps = {role: list_gaps(subject, role, job_role)}
         print(json.dumps(documents[0], indent=1))
     else:
@@ -126,7 +127,7 @@ def _print_gaps(gaps: Mapping[str, list[str]]) -> bool:
     return has_gaps
 
 
-def _check(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
+def _compare_file(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
     """Print the differences between the policies in ``file`` and the derived ones; return the exit
     status.
 
@@ -141,7 +142,7 @@ def _check(subject: Subject, file: Path, role: str | None, job_role: str | None)
     gaps = {name: list_gaps(subject, name, job_role) for name in policies}
     difference_count, differs = 0, False
     for name, document in policies.items():
-        for difference in compare(derive(subject, name, job_role), document):
+        for difference in compare(derive_policy(subject, name, job_role), document):
             fills = difference.kind == "excess" and bool(gaps[name])
             differs |= not fills
             difference_count += 1
@@ -340,8 +341,8 @@ def iter_endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
     start pipelines, in case they do so from within a VPC.
 
     Raises:
-        DefinitionError: the endpoints' names in this partition are not known here, or ``derive``
-            raises it.
+        DefinitionError: the endpoints' names in this partition are not known here, or
+            ``derive_policy`` raises it.
     """
     if subject.partition not in ("aws", "aws-us-gov"):
         raise DefinitionError(
@@ -349,7 +350,7 @@ def iter_endpoints(subject: Subject) -> Iterator[tuple[str, list[str]]]:
             "describe-vpc-endpoint-services lists them"
         )
     for role in list_roles(subject):
-        policy = derive(subject, role.name)
+        policy = derive_policy(subject, role.name)
         services = {action.partition(":")[0] for s in policy["Statement"] for action in s["Action"]}
         # A managed policy is attached to roles of people or CI, who call STS as well.
         if role.resource(subject, policy)["Type"] == "AWS::IAM::ManagedPolicy":

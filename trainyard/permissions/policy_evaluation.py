@@ -133,7 +133,7 @@ class Decision:
     """Condition key or operator of the statement that cannot be evaluated here; else empty."""
 
     @property
-    def says(self) -> str:
+    def message(self) -> str:
         """AWS's message about a denied request (IAM user guide, "Troubleshoot access denied error
         messages"), with the statement that denies it.
         """
@@ -454,8 +454,8 @@ def _parse_time(text: str) -> float:
     """Parse a date or a number of seconds since the epoch; return seconds since the epoch."""
     if re.fullmatch(r"\d{5,}(\.\d+)?", text):
         return float(text)
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    parsed_time = datetime.fromisoformat(text)
+    return (parsed_time if parsed_time.tzinfo else parsed_time.replace(tzinfo=UTC)).timestamp()
 
 
 _MATCHES: dict[str, Match] = {

@@ -59,7 +59,9 @@ def build_role_resources(
         role.logical: role.resource(subject, policies[role.name]) for role in list_roles(subject)
     }
     if subject.role in role_names:
-        _join(resources["PipelineRole"]["Properties"], resources.pop("JobRole")["Properties"])
+        _merge_job_role(
+            resources["PipelineRole"]["Properties"], resources.pop("JobRole")["Properties"]
+        )
     owners: dict[str, str] = {}
     for logical, resource in resources.items():
         if name := resource["Properties"].get("RoleName"):
@@ -123,7 +125,7 @@ def build_template(
     }
 
 
-def _join(role: dict[str, Any], jobs: dict[str, Any]) -> None:
+def _merge_job_role(role: dict[str, Any], jobs: dict[str, Any]) -> None:
     """Add the policies and the trusted sources of the jobs' role to the pipeline's role."""
     role["Policies"] += [policy | {"PolicyName": "derived-jobs"} for policy in jobs["Policies"]]
     sources, job_sources = (
@@ -419,7 +421,7 @@ def find_role(name: str) -> Role:
 # Derive the policy of each role. The roles that every pipeline has are declared here.
 
 
-def derive(subject: Subject, name: str, job_role: str | None = None) -> dict[str, Any]:
+def derive_policy(subject: Subject, name: str, job_role: str | None = None) -> dict[str, Any]:
     """Return the derived policy document of one role.
 
     Args:

@@ -37,17 +37,17 @@ NOT_DERIVED = {
 
 def _collect_processing(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what a processing job needs."""
-    c.log(PROCESSING_JOB)
+    c.add_log_group(PROCESSING_JOB)
     c.add_image(a["AppSpecification"]["ImageUri"], "AppSpecification.ImageUri")
     for entry in a.get("ProcessingInputs", ()):
         field = f"ProcessingInputs[{entry['InputName']}]"
         if source := _select_member(c, entry, "S3Input", field):
-            _read(c, source, field)
+            _collect_s3_source(c, source, field)
     outputs = a.get("ProcessingOutputConfig") or {}
     for entry in outputs.get("Outputs", ()):
         field = f"Outputs[{entry['OutputName']}]"
         if target := _select_member(c, entry, "S3Output", field):
-            c.write(target["S3Uri"], field)
+            c.add_written_location(target["S3Uri"], field)
     c.add_key(outputs.get("KmsKeyId"), c.needs.data_keys, "ProcessingOutputConfig.KmsKeyId")
     cluster = a["ProcessingResources"]["ClusterConfig"]
     c.add_key(cluster.get("VolumeKmsKeyId"), c.needs.volume_keys, "ClusterConfig.VolumeKmsKeyId")
@@ -57,18 +57,18 @@ def _collect_processing(c: Collector, a: Mapping[str, Any]) -> None:
 
 def _collect_training(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what a training job, or a training definition of a tuning job, needs."""
-    c.log(TRAINING_JOB)
+    c.add_log_group(TRAINING_JOB)
     c.add_image(a["AlgorithmSpecification"].get("TrainingImage"), "TrainingImage")
     for channel in a.get("InputDataConfig", ()):
         _collect_channel(c, channel)
-    c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
+    c.add_written_location(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     c.add_key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
     if checkpoints := a.get("CheckpointConfig"):
-        c.read(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
-        c.write(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
+        c.add_read_location(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
+        c.add_written_location(checkpoints["S3Uri"], "CheckpointConfig.S3Uri")
     for config in ("TensorBoardOutputConfig", "DebugHookConfig", "ProfilerConfig"):
         if uri := (a.get(config) or {}).get("S3OutputPath"):
-            c.write(uri, f"{config}.S3OutputPath")
+            c.add_written_location(uri, f"{config}.S3OutputPath")
     resources = a.get("HyperParameterTuningResourceConfig") or a["ResourceConfig"]
     c.add_key(resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "ResourceConfig.VolumeKmsKeyId")
     c.add_network(a.get("VpcConfig"))
@@ -87,8 +87,8 @@ def _collect_channel(c: Collector, channel: Mapping[str, Any]) -> None:
             name = c.resolve_text(system["FileSystemId"], f"{field}.FileSystemId")
             c.needs.file_systems.add((system["FileSystemType"], name))
         return
-    if place := _select_member(c, source, "S3DataSource", field):
-        _read(c, place, field)
+    if s3_source := _select_member(c, source, "S3DataSource", field):
+        _collect_s3_source(c, s3_source, field)
 
 
 def _collect_source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
@@ -98,7 +98,7 @@ def _collect_source(c: Collector, values: Mapping[str, Any] | None, name: str) -
     with c.record_gaps():
         uri = c.resolve_text((values or {}).get(name, ""), name).strip('"')
         if uri.startswith("s3://"):
-            c.read(uri, name)
+            c.add_read_location(uri, name)
 
 
 def _collect_model(c: Collector, a: Mapping[str, Any]) -> None:
@@ -107,20 +107,20 @@ def _collect_model(c: Collector, a: Mapping[str, Any]) -> None:
         if container:
             c.add_image(container.get("Image"), "PrimaryContainer.Image")
             if uri := container.get("ModelDataUrl"):
-                c.read(uri, "PrimaryContainer.ModelDataUrl")
+                c.add_read_location(uri, "PrimaryContainer.ModelDataUrl")
             if source := container.get("ModelDataSource", {}).get("S3DataSource"):
-                c.read(source["S3Uri"], "PrimaryContainer.ModelDataSource")
+                c.add_read_location(source["S3Uri"], "PrimaryContainer.ModelDataSource")
             _collect_source(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
     c.add_network(a.get("VpcConfig"))
 
 
-def _transform(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_transform(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what a transform job needs."""
-    c.log(TRANSFORM_JOB)
+    c.add_log_group(TRANSFORM_JOB)
     source = a["TransformInput"]["DataSource"]["S3DataSource"]
-    _read(c, source, "TransformInput")
+    _collect_s3_source(c, source, "TransformInput")
     output, resources = a["TransformOutput"], a["TransformResources"]
-    c.write(output["S3OutputPath"], "TransformOutput.S3OutputPath")
+    c.add_written_location(output["S3OutputPath"], "TransformOutput.S3OutputPath")
     c.add_key(output.get("KmsKeyId"), c.needs.data_keys, "TransformOutput.KmsKeyId")
     c.add_key(
         resources.get("VolumeKmsKeyId"), c.needs.volume_keys, "TransformResources.VolumeKmsKeyId"
@@ -131,11 +131,11 @@ def _transform(c: Collector, a: Mapping[str, Any]) -> None:
 def _collect_capture(c: Collector, a: Mapping[str, Any]) -> None:
     """Add where captured data is written, and the key that encrypts it."""
     if capture := a.get("DataCaptureConfig"):
-        c.write(capture["DestinationS3Uri"], "DataCaptureConfig.DestinationS3Uri")
+        c.add_written_location(capture["DestinationS3Uri"], "DataCaptureConfig.DestinationS3Uri")
         c.add_key(capture.get("KmsKeyId"), c.needs.data_keys, "DataCaptureConfig.KmsKeyId")
 
 
-def _check(c: Collector, a: Mapping[str, Any]) -> None:
+def _collect_check(c: Collector, a: Mapping[str, Any]) -> None:
     """Add a check step's processing job and the baselines that it compares with.
 
     The baselines may be those of the latest approved model package, which is a gap.
@@ -144,7 +144,7 @@ def _check(c: Collector, a: Mapping[str, Any]) -> None:
     step, location = c.step.document, f"step {c.step.name}"
     for field in ("SuppliedBaselineStatistics", "SuppliedBaselineConstraints"):
         if step.get(field):
-            c.read(step[field], field)
+            c.add_read_location(step[field], field)
     if step.get("CheckType", "").startswith("MODEL_") and step["Type"] == "ClarifyCheck":
         model = c.resolve_text(step.get("ModelName", "a model"), "ModelName")
         c.needs.gaps.append(
@@ -163,8 +163,8 @@ def _collect_auto_ml(c: Collector, a: Mapping[str, Any]) -> None:
     """Add what an AutoML job needs; what its own jobs need is a gap."""
     channels = a.get("InputDataConfig") or a.get("AutoMLJobInputDataConfig") or ()
     for index, channel in enumerate(channels):
-        _read(c, channel["DataSource"]["S3DataSource"], f"InputDataConfig[{index}]")
-    c.write(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
+        _collect_s3_source(c, channel["DataSource"]["S3DataSource"], f"InputDataConfig[{index}]")
+    c.add_written_location(a["OutputDataConfig"]["S3OutputPath"], "OutputDataConfig.S3OutputPath")
     c.add_key(a["OutputDataConfig"].get("KmsKeyId"), c.needs.data_keys, "OutputDataConfig.KmsKeyId")
     c.needs.gaps.append(
         f"step {c.step.name}: AutoML creates jobs and models of its own with this role, from "
@@ -182,7 +182,7 @@ def _collect_endpoint(c: Collector, a: Mapping[str, Any]) -> None:
     output = (a.get("AsyncInferenceConfig") or {}).get("OutputConfig") or {}
     for field in ("S3OutputPath", "S3FailurePath"):
         if uri := output.get(field):
-            c.write(uri, f"AsyncInferenceConfig.OutputConfig.{field}")
+            c.add_written_location(uri, f"AsyncInferenceConfig.OutputConfig.{field}")
     c.add_key(
         output.get("KmsKeyId"), c.needs.data_keys, "AsyncInferenceConfig.OutputConfig.KmsKeyId"
     )
@@ -190,12 +190,12 @@ def _collect_endpoint(c: Collector, a: Mapping[str, Any]) -> None:
 
 COLLECTORS: Mapping[str, Callable[[Collector, Mapping[str, Any]], None]] = {
     "Processing": _collect_processing,
-    "QualityCheck": _check,
-    "ClarifyCheck": _check,
+    "QualityCheck": _collect_check,
+    "ClarifyCheck": _collect_check,
     "Training": _collect_training,
     "Tuning": _collect_training,
     "Model": _collect_model,
-    "Transform": _transform,
+    "Transform": _collect_transform,
     "EndpointConfig": _collect_endpoint,
     "AutoML": _collect_auto_ml,
 }
@@ -211,9 +211,9 @@ def _select_member(
     return entry.get(kind) or {}
 
 
-def _read(c: Collector, source: Mapping[str, Any], field: str) -> None:
+def _collect_s3_source(c: Collector, source: Mapping[str, Any], field: str) -> None:
     """Add an S3 data source: a prefix, or a manifest, whose listed objects are a gap."""
-    c.read(source["S3Uri"], field)
+    c.add_read_location(source["S3Uri"], field)
     if source.get("S3DataType", "S3Prefix") != "S3Prefix":
         c.needs.gaps.append(
             f"step {c.step.name}: {field}: S3DataType {source['S3DataType']!r}: the objects are "

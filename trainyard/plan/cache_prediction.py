@@ -48,7 +48,7 @@ from trainyard.plan.definition_diff import (
     format_path,
     format_reference,
     index_steps,
-    list_member,
+    truncate_to_list_item,
 )
 from trainyard.runs.execution import Execution
 
@@ -220,7 +220,7 @@ def _step(answer: Mapping[str, Any]) -> StepRun:
     )
 
 
-def step_of(run: Run, name: str) -> Mapping[str, Any] | None:
+def find_executed_step(run: Run, name: str) -> Mapping[str, Any] | None:
     """Return the step ``name`` of the definition that was executed; None if there is none."""
     return index_steps(run.document).get(name)
 
@@ -343,7 +343,7 @@ class NextScope(UnstartedScope):
         return f"{STAND_IN_PREFIX}{uri}: {path}"
 
 
-class Keys:
+class CacheKeys:
     """The cache keys of one step in the executions of a history."""
 
     def __init__(self, name: str, history: History) -> None:
@@ -375,7 +375,7 @@ class Keys:
 
     def compute_key(self, run: Run) -> dict[str, Any] | None:
         """Return the step's key in ``run``; None if it had none, or it cannot be computed."""
-        step = step_of(run, self._name)
+        step = find_executed_step(run, self._name)
         if step is None:
             return None
         try:
@@ -386,36 +386,38 @@ class Keys:
         return select_key_arguments(dict(step), arguments)
 
 
-def find_missing_output(history: History, run: Run, places: Mapping[str, str]) -> str:
+def find_missing_output(history: History, run: Run, references_by_uri: Mapping[str, str]) -> str:
     """Return the URI of a step's output that no longer exists; empty if the result is complete.
 
-    ``places`` maps the URI of each output to the reference by which other steps use it. Return an
-    empty string as well if the history has no S3 client.
+    ``references_by_uri`` maps the URI of each output to the reference by which other steps use it.
+    Return an empty string as well if the history has no S3 client.
     """
     if history.s3 is None:
         return ""
-    empty = [uri for uri in places if not _has_object(history.s3, uri)]
+    empty = [uri for uri in references_by_uri if not _has_object(history.s3, uri)]
     text = json.dumps(run.document)
-    read = [uri for uri in empty if places[uri] in text]
+    read = [uri for uri in empty if references_by_uri[uri] in text]
     # An output that no step refers to may have been empty from the beginning, so it counts as
     # missing only if all outputs are empty.
-    return next(iter(read), empty[0] if empty and len(empty) == len(places) else "")
+    return next(iter(read), empty[0] if empty and len(empty) == len(references_by_uri) else "")
 
 
-def find_result_places(history: History, name: str, run: Run, step_run: StepRun) -> dict[str, str]:
+def find_output_uris(history: History, name: str, run: Run, step_run: StepRun) -> dict[str, str]:
     """Return the outputs of a step in an execution: a mapping of the URI to the reference by which
     other steps use it. The mapping is empty if the outputs are unknown.
     """
-    if (step := step_of(run, name)) is None:
+    if (step := find_executed_step(run, name)) is None:
         return {}
     try:
         arguments = evaluate(step.get("Arguments") or {}, PastScope(run, history))
     except ExpressionError:
         return {}
-    return dict(_iter_places(name, arguments, step_run.job))
+    return dict(_iter_output_uris(name, arguments, step_run.job))
 
 
-def _iter_places(name: str, arguments: Mapping[str, Any], job: str) -> Iterator[tuple[str, str]]:
+def _iter_output_uris(
+    name: str, arguments: Mapping[str, Any], job: str
+) -> Iterator[tuple[str, str]]:
     """Iterate over (URI, beginning of the references of other steps to it) of a step's outputs.
 
     ``name`` is the step's name, ``job`` that of its job.
@@ -458,7 +460,7 @@ class Outcome:
     source: Run | None = None
     """Execution whose result is reused; None if the step runs."""
 
-    places: tuple[str, ...] = ()
+    uris: tuple[str, ...] = ()
     """URIs of the result that is reused, as far as they are known."""
 
 
@@ -556,9 +558,9 @@ class _StepPrediction:
         except ExpressionError as error:
             return Outcome(**runs, why=f"its key cannot be known: {error}")
         new_key = select_key_arguments(dict(self._step), arguments) or {}
-        earlier = Keys(self._name, self._history).list_earlier()
+        earlier = CacheKeys(self._name, self._history).list_earlier()
         new = any(iter_unknowns(new_key))
-        same = (
+        matching_runs = (
             []
             if new
             else [
@@ -569,36 +571,36 @@ class _StepPrediction:
         )
         fresh = [
             (run, step_run)
-            for run, step_run in same
+            for run, step_run in matching_runs
             if self._now - step_run.end_time <= self._compute_lifetime()
         ]
         lost = ""
         for run, step_run in sorted(fresh, key=lambda pair: pair[1].end_time, reverse=True):
-            places = find_result_places(self._history, self._name, run, step_run)
-            if not (missing := find_missing_output(self._history, run, places)):
+            references_by_uri = find_output_uris(self._history, self._name, run, step_run)
+            if not (missing := find_missing_output(self._history, run, references_by_uri)):
                 runs["answer"] = "cached"
                 reason = f"as in run {run.id}"
-                return Outcome(**runs, why=reason, source=run, places=tuple(places))
+                return Outcome(**runs, why=reason, source=run, uris=tuple(references_by_uri))
             lost = lost or f"its result is gone: nothing is left in {missing}"
         if lost:
             return Outcome(**runs, why=lost)
-        return Outcome(**runs, why=self._explain_miss(new_key, earlier, same))
+        return Outcome(**runs, why=self._explain_miss(new_key, earlier, matching_runs))
 
     def _compute_lifetime(self) -> timedelta:
         """Return the age up to which the cache reuses a result."""
         text = self._step["CacheConfig"].get("ExpireAfter")
         return timedelta.max if text is None else timedelta(seconds=parse_duration(text))
 
-    def _explain_miss(self, new_key: dict, earlier: list, same: list) -> str:
+    def _explain_miss(self, new_key: dict, earlier: list, matching_runs: list) -> str:
         """Return why no earlier result is reused.
 
         Args:
             new_key: key of the step in the next execution.
             earlier: earlier results (see ``Keys.list_earlier``).
-            same: those that have the same key, and so must be too old.
+            matching_runs: those that have the same key, and so must be too old.
         """
-        if same:
-            _, step_run = max(same, key=lambda pair: pair[1].end_time)
+        if matching_runs:
+            _, step_run = max(matching_runs, key=lambda pair: pair[1].end_time)
             age = self._step["CacheConfig"]["ExpireAfter"]
             return f"expired: its result is from {step_run.end_time:%Y-%m-%d}, kept for {age}"
         if not earlier:
@@ -632,7 +634,7 @@ def _list_reasons(fields: Fields, path: str) -> list[str]:
     inside = (
         field.raw
         for field_path, field in fields.items()
-        if path in (field_path, list_member(field_path))
+        if path in (field_path, truncate_to_list_item(field_path))
     )
     return [reason for raw in inside if isinstance(raw, Unknown) for reason in raw.reasons]
 
@@ -686,8 +688,8 @@ MOST = 10_000
 """Largest number of objects that are listed for one prefix."""
 
 
-def list_objects(s3: Any, uri: str, most: int = MOST) -> list[dict[str, Any]]:
-    """Return up to ``most`` objects in the folder ``uri``; if there are none, those whose keys
+def list_objects(s3: Any, uri: str, limit: int = MOST) -> list[dict[str, Any]]:
+    """Return up to ``limit`` objects in the folder ``uri``; if there are none, those whose keys
     begin with the key in ``uri``.
 
     Raises:
@@ -695,9 +697,9 @@ def list_objects(s3: Any, uri: str, most: int = MOST) -> list[dict[str, Any]]:
     """
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     folder = f"{prefix.rstrip('/')}/" if prefix else ""
-    return _list_prefix(s3, bucket, folder, most) or _list_prefix(s3, bucket, prefix, most)
+    return _list_prefix(s3, bucket, folder, limit) or _list_prefix(s3, bucket, prefix, limit)
 
 
-def _list_prefix(s3: Any, bucket: str, prefix: str, most: int) -> list[dict[str, Any]]:
+def _list_prefix(s3: Any, bucket: str, prefix: str, limit: int) -> list[dict[str, Any]]:
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    return list(islice((item for page in pages for item in page.get("Contents", ())), most))
+    return list(islice((item for page in pages for item in page.get("Contents", ())), limit))

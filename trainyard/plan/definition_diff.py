@@ -99,7 +99,7 @@ def _iter_leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         for key, item in value.items():
             yield from _iter_leaves(f"{path}.{key}", item)
     elif isinstance(value, list) and value:
-        yield from _list(path, value)
+        yield from _iter_list_leaves(path, value)
     elif isinstance(value, str) and (content := _parse_json(value)) is not None:
         yield from _iter_leaves(path, content)
     else:
@@ -116,7 +116,7 @@ def _parse_json(value: str) -> Any:
         return None
 
 
-def _list(path: str, items: list) -> Iterator[tuple[str, Any]]:
+def _iter_list_leaves(path: str, items: list) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, leaf value) of everything in a list, which is at ``path``."""
     if any(isinstance(item, str) and item.startswith("--") for item in items):
         yield from _iter_flags(path, items)
@@ -131,13 +131,13 @@ def _name_items(items: list[dict]) -> Iterator[tuple[str, Any]]:
     """Iterate over (name, item without its name) if all items have different names; else over
     (position, item).
     """
-    names = [name for item in items if (name := _name(item)) is not None]
+    names = [name for item in items if (name := _find_item_name(item)) is not None]
     unique = len(set(names)) == len(items)
     for position, item in enumerate(items):
         yield (names[position], _remove_name(item)) if unique else (str(position), item)
 
 
-def _name(item: dict) -> str | None:
+def _find_item_name(item: dict) -> str | None:
     """Return the name by which a list item is identified; None if it has none."""
     # A retry policy has no name, and is identified by the exceptions that it retries.
     if "ExceptionType" in item:
@@ -322,7 +322,7 @@ def _iter_parameter_changes(before: dict, after: dict) -> Iterator[Change]:
     for name in [*(n for n in old if n not in new), *new]:
         was, now = old.get(name), new.get(name)
         if was != now:
-            sign = _sign(was is not None, now is not None)
+            sign = _choose_sign(was is not None, now is not None)
             lands = uses.get(name, {})
             yield Change(
                 sign=sign,
@@ -373,7 +373,7 @@ def _iter_step_changes(old: dict, new: dict, code_note: CodeNote) -> Iterator[St
             continue
         changes = tuple(compare_fields(list_fields(was or {}), list_fields(now or {}), code_note))
         if was is None or now is None or changes:
-            sign = _sign(was is not None, now is not None)
+            sign = _choose_sign(was is not None, now is not None)
             kind = (now or was or {})["Type"]
             yield StepChange(sign=sign, name=name, type=kind, changes=changes)
 
@@ -397,7 +397,7 @@ def compare_fields(
             old_text, new_text = repr(was.raw), repr(now.raw)
         is_code = old_text and new_text and CODE.fullmatch(old_text) and CODE.fullmatch(new_text)
         note = code_note(old_text, new_text) if old_text and new_text and is_code else ""
-        sign = _sign(was is not None, now is not None)
+        sign = _choose_sign(was is not None, now is not None)
         yield Change(sign=sign, path=path, old=old_text, new=new_text, note=note)
 
 
@@ -405,14 +405,14 @@ def _gather_members(side: Fields, other: Fields) -> Fields:
     """Return the fields of ``side``, with the fields of each list item that ``other`` does not have
     joined into one.
     """
-    members = {list_member(path) for path in other}
+    members = {truncate_to_list_item(path) for path in other}
     result: Fields = {}
     for path, field in side.items():
-        member = list_member(path)
+        member = truncate_to_list_item(path)
         if member == path or member in members:
             result[path] = field
         elif member not in result:
-            inside = {p: f.text for p, f in side.items() if list_member(p) == member}
+            inside = {p: f.text for p, f in side.items() if truncate_to_list_item(p) == member}
             # A channel, an input or an output is shown as its URI, any other item as all its
             # fields.
             uri = next((text for p, text in inside.items() if p.endswith("S3Uri")), None)
@@ -421,7 +421,7 @@ def _gather_members(side: Fields, other: Fields) -> Fields:
     return result
 
 
-def list_member(path: str) -> str:
+def truncate_to_list_item(path: str) -> str:
     """Return ``path`` up to its first list item, such as ``ProcessingInputs[raw]``; the whole path
     if it has none.
     """
@@ -429,7 +429,7 @@ def list_member(path: str) -> str:
     return path if end < 0 else path[: end + 1]
 
 
-def _sign(was: bool, now: bool) -> Sign:
+def _choose_sign(was: bool, now: bool) -> Sign:
     return "~" if was and now else "+" if now else "-"
 
 

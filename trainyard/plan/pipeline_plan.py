@@ -1,8 +1,8 @@
 """A plan: what an upsert would change, what the next run would do, and what that may cost.
 
-"Run" means an execution of the pipeline. To the plan that ``complete`` creates, an application adds
-what only it knows about its pipelines: drift from its records, its budget, and what each training
-job starts from.
+"Run" means an execution of the pipeline. To the plan that ``create_plan`` creates, an application
+adds what only it knows about its pipelines: drift from its records, its budget, and what each
+training job starts from.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,7 +96,7 @@ def find_overwritten(
         if outcome.answer == "cached" and (run := outcome.source):
             for uri in dict.fromkeys(_iter_inputs(everything[outcome.step], defaults)):
                 results.append(_check_location(s3, outcome.step, run, uri, fix))
-            for uri in outcome.places:
+            for uri in outcome.uris:
                 results.append(
                     _check_location(s3, outcome.step, run, uri, FIX_OUTPUT, is_output=True)
                 )
@@ -223,7 +223,7 @@ class Plan:
         }
 
 
-def complete(
+def create_plan(
     target: State,
     current: DeployedPipeline | None,
     history: History,

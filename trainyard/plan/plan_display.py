@@ -136,8 +136,8 @@ def _shorten_values(change: Change) -> tuple[str, str]:
     if CODE.fullmatch(new or old):
         return _shorten_code(old), _shorten_code(new)
     if old and new and len(old) + len(new) > WIDE:
-        same = os.path.commonprefix((old, new))
-        end = max(same.rfind("/"), same.rfind(" "))
+        shared_prefix = os.path.commonprefix((old, new))
+        end = max(shared_prefix.rfind("/"), shared_prefix.rfind(" "))
         if end > PREFIX_MIN:
             old, new = f"…{old[end:]}", f"…{new[end:]}"
     return _shorten_value(old), _shorten_value(new)

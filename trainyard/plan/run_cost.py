@@ -20,7 +20,7 @@ from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, ite
 from trainyard.language.expressions import ExpressionError, resolve_parameters
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import TRAINING_JOB
-from trainyard.plan.cache_prediction import History, Outcome, Run, step_of
+from trainyard.plan.cache_prediction import History, Outcome, Run, find_executed_step
 from trainyard.plan.definition_diff import index_steps
 from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
 
@@ -69,7 +69,7 @@ CONFIG = "HyperParameterTuningJobConfig"
 class Jobs:
     """The number of jobs of one step: one, unless it is a tuning step."""
 
-    most: int = 1
+    max_jobs: int = 1
     """Largest number of jobs in all."""
 
     parallel: int = 1
@@ -80,11 +80,11 @@ class Jobs:
 
     def compute_longest(self, job_seconds: float) -> float:
         """Return the longest duration of the step in seconds if each job takes ``job_seconds``."""
-        return min(math.ceil(self.most / self.parallel) * job_seconds, self.time_limit)
+        return min(math.ceil(self.max_jobs / self.parallel) * job_seconds, self.time_limit)
 
     def compute_total(self, job_seconds: float) -> float:
         """Return the largest sum of the jobs' seconds if each job takes ``job_seconds``."""
-        return min(self.most * job_seconds, self.parallel * self.time_limit)
+        return min(self.max_jobs * job_seconds, self.parallel * self.time_limit)
 
 
 def parse_tuning_jobs(config: Any) -> Jobs | None:
@@ -92,11 +92,11 @@ def parse_tuning_jobs(config: Any) -> Jobs | None:
     limits = config.get("ResourceLimits") if isinstance(config, Mapping) else None
     if not isinstance(limits, Mapping):
         return None
-    most = limits.get("MaxNumberOfTrainingJobs") or _count_combinations(config)
+    max_jobs = limits.get("MaxNumberOfTrainingJobs") or _count_combinations(config)
     parallel, time_limit = limits.get("MaxParallelTrainingJobs"), limits.get("MaxRuntimeInSeconds")
-    if not isinstance(most, int) or not isinstance(parallel, int):
+    if not isinstance(max_jobs, int) or not isinstance(parallel, int):
         return None
-    return Jobs(most, max(1, parallel), time_limit if isinstance(time_limit, int) else math.inf)
+    return Jobs(max_jobs, max(1, parallel), time_limit if isinstance(time_limit, int) else math.inf)
 
 
 def _count_combinations(config: Mapping[str, Any]) -> int | None:
@@ -186,8 +186,8 @@ class Cost:
         """Seconds of earlier runs, or else the prediction; ``UNKNOWN`` if there is neither."""
         if not self.is_foreseen or self.foreseen is None:
             return self.seen
-        most = self.foreseen.p90 if self.limit is None else min(self.foreseen.p90, self.limit)
-        return Range(min(self.foreseen.p10, most), most)
+        longest = self.foreseen.p90 if self.limit is None else min(self.foreseen.p90, self.limit)
+        return Range(min(self.foreseen.p10, longest), longest)
 
     @property
     def usd_expected(self) -> Range:
@@ -272,7 +272,9 @@ class Work:
     @property
     def machines(self) -> str:
         cluster = f"{self.count} × {self.instance_type}"
-        return cluster if self.jobs.most == 1 else f"at most {self.jobs.most} jobs × {cluster}"
+        return (
+            cluster if self.jobs.max_jobs == 1 else f"at most {self.jobs.max_jobs} jobs × {cluster}"
+        )
 
 
 def read_work(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | None:
@@ -335,7 +337,7 @@ def _estimate_cost(
 ) -> Cost:
     """Return the cost of a step as if it ran; ``foreseen`` are its predicted seconds, if any."""
     cheapest = SPOT_LOW if job.spot else 1.0
-    least, price = (
+    lowest_price, price = (
         prices.compute_cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
         for share in (cheapest, 1.0)
     )
@@ -365,8 +367,8 @@ def _estimate_cost(
         seen=seen_range,
         foreseen=foreseen,
         limit=None if job.limit is None else job.jobs.compute_longest(job.limit),
-        usd_seen=Range(compute_usd(seen_range.low, least), compute_usd(all_at_once)),
-        usd_foreseen=Range(compute_usd(fast, least), compute_usd(slow)),
+        usd_seen=Range(compute_usd(seen_range.low, lowest_price), compute_usd(all_at_once)),
+        usd_foreseen=Range(compute_usd(fast, lowest_price), compute_usd(slow)),
         usd_limit=compute_usd(longest),
         usd_uncached=compute_usd(longest),
         estimated=price is not None and price.is_estimated,
@@ -378,7 +380,7 @@ def has_same_machines(run: Run, name: str, job: Work) -> bool:
     """Return whether ``run`` ran the step ``name`` on the same number and type of machines as
     ``job``.
     """
-    step = step_of(run, name)
+    step = find_executed_step(run, name)
     then = read_work(step, run.parameters) if step else None
     return bool(then and (then.kind, then.machines) == (job.kind, job.machines))
 

@@ -120,20 +120,20 @@ def _check_values(
         results.append(_make_violation(name, "completeness_check", f"{text}{complete:.2%}."))
     if not present:
         return results
-    kind, least = constraint["inferred_type"], config.get("datatype_check_threshold", 1.0)
-    if (share := _measure_type_share(present, kind)) < least:
+    kind, min_share = constraint["inferred_type"], config.get("datatype_check_threshold", 1.0)
+    if (share := _measure_type_share(present, kind)) < min_share:
         text = (
             f"Data type match requirement is not met. Expected data type: {kind}, Expected match: "
-            f"{100 * least}%. Observed: Only {100 * share}% of data is {kind}."
+            f"{100 * min_share}%. Observed: Only {100 * share}% of data is {kind}."
         )
         results.append(_make_violation(name, "data_type_check", text))
     if domain := constraint.get("string_constraints", {}).get("domains"):
         share = sum(cell in domain for cell in present) / len(present)
-        least = config.get("domain_content_threshold", 1.0)
-        if share < least:
+        min_share = config.get("domain_content_threshold", 1.0)
+        if share < min_share:
             text = (
                 "Categorical values requirement is not met. Expected match: "
-                f"{100 * least}%. Observed: Only {100 * share}% of data is in the domain."
+                f"{100 * min_share}%. Observed: Only {100 * share}% of data is in the domain."
             )
             results.append(_make_violation(name, "categorical_values_check", text))
     return results
@@ -276,7 +276,7 @@ def _compute_moments(values: np.ndarray) -> dict[str, Any]:
         "std_dev": float(finite.std()),
         "min": float(finite.min()),
         "max": float(finite.max()),
-        "distribution": {"kll": make(finite)},
+        "distribution": {"kll": build_kll_distribution(finite)},
     } if finite.size else {}  # fmt: skip
 
 
@@ -302,7 +302,7 @@ C = 0.64
 BUCKETS = 10
 
 
-def make(values: np.ndarray) -> dict[str, Any]:
+def build_kll_distribution(values: np.ndarray) -> dict[str, Any]:
     """Return ``distribution.kll`` of statistics.json for an array of at least one finite number."""
     edges = np.linspace(values.min(), values.max(), BUCKETS + 1)
     if edges[0] < edges[-1]:

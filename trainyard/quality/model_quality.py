@@ -66,7 +66,7 @@ def read(folder: Path, form: dict[str, Any]) -> Table:
         paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
         files = [path for path in paths if not path.name.startswith((".", "_"))]
     if "csv" in form:
-        table = _from_csv(files, bool((form["csv"] or {}).get("header", True)))
+        table = _read_csv_files(files, bool((form["csv"] or {}).get("header", True)))
     elif "json" in form:
         lines = bool((form["json"] or {}).get("lines", True))
         table = build_table(record for path in files for record in _read_records(path, lines))
@@ -77,7 +77,7 @@ def read(folder: Path, form: dict[str, Any]) -> Table:
     return table
 
 
-def _from_csv(files: list[Path], header: bool) -> Table:
+def _read_csv_files(files: list[Path], header: bool) -> Table:
     """Read CSV files; without a header, the columns are ``_c0``, ``_c1``, … as AWS has them."""
     names: list[str] = []
     rows: list[Cells] = []

@@ -256,8 +256,10 @@ class Execution:
                 MaxResults=limit + 1,
             )["PipelineExecutionSummaries"]
         others = [summary["PipelineExecutionArn"] for summary in summaries]
-        same = [Execution(arn, self._region, self._get_client) for arn in others if arn != self.arn]
-        return same[:limit]
+        executions = [
+            Execution(arn, self._region, self._get_client) for arn in others if arn != self.arn
+        ]
+        return executions[:limit]
 
     def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Return a mapping of host (``algo-1``) to the last ``count`` lines that it logged."""
@@ -436,7 +438,7 @@ RUNS = ("Executing", "Stopping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingCallback:
     """A callback step that waits for a response."""
 
     token: str
@@ -448,7 +450,7 @@ class Waiting:
     """True if its execution is being stopped, and waits for the response."""
 
 
-def iter_waiting_callbacks(region: str | None = None) -> Iterator[Waiting]:
+def iter_waiting_callbacks(region: str | None = None) -> Iterator[WaitingCallback]:
     """Iterate over all waiting callback steps of all pipelines.
 
     Raises:
@@ -468,7 +470,7 @@ def iter_waiting_callbacks(region: str | None = None) -> Iterator[Waiting]:
         for step in Execution(arn, region).steps():
             callback = step.metadata.get("Callback", {})
             if callback and step.status in RUNS:
-                yield Waiting(
+                yield WaitingCallback(
                     token=callback["CallbackToken"],
                     step=step.name,
                     execution=arn,
@@ -487,7 +489,9 @@ def report_success(token: str, outputs: Mapping[str, str], region: str | None = 
         ServiceError: no step waits with that token, or it needs other outputs.
     """
     output_parameters = [{"Name": name, "Value": value} for name, value in outputs.items()]
-    return _send("success", region, CallbackToken=token, OutputParameters=output_parameters)
+    return _send_response(
+        "success", region, CallbackToken=token, OutputParameters=output_parameters
+    )
 
 
 def report_failure(token: str, reason: str, region: str | None = None) -> str:
@@ -496,10 +500,10 @@ def report_failure(token: str, reason: str, region: str | None = None) -> str:
     Raises:
         ServiceError: no step waits with that token.
     """
-    return _send("failure", region, CallbackToken=token, FailureReason=reason)
+    return _send_response("failure", region, CallbackToken=token, FailureReason=reason)
 
 
-def _send(how: str, region: str | None, **request: Any) -> str:
+def _send_response(how: str, region: str | None, **request: Any) -> str:
     """Send a callback response (``how``: success or failure); return the execution's ARN."""
     with service_errors(f"answering callback {request['CallbackToken']}"):
         send = getattr(create_client("sagemaker", region), f"send_pipeline_execution_step_{how}")

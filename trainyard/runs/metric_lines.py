@@ -221,8 +221,8 @@ def read_cloudwatch_metrics(
     # for 15 days, 5 minutes for 63 days, one hour for 455 days
     # (https://docs.aws.amazon.com/AmazonCloudWatch/latest/monitoring/cloudwatch_concepts.html).
     age = (datetime.now(UTC) - start).days
-    least = 60 if age < 15 else 300 if age < 63 else 3_600
-    period = max(1, round((end - start).total_seconds() / 1_000 / least)) * least
+    min_period = 60 if age < 15 else 300 if age < 63 else 3_600
+    period = max(1, round((end - start).total_seconds() / 1_000 / min_period)) * min_period
     queries = [
         {
             "Id": f"m{i}",

@@ -253,10 +253,12 @@ class Contents:
 
 
 class _BoundedStream(io.RawIOBase):
-    """A stream that raises ``tarfile.ReadError`` if more than ``most`` bytes are read from it."""
+    """A stream that raises ``tarfile.ReadError`` if more than ``max_bytes`` bytes are read from
+    it.
+    """
 
-    def __init__(self, inner: io.BufferedIOBase, most: int) -> None:
-        self._inner, self._remaining = inner, most
+    def __init__(self, inner: io.BufferedIOBase, max_bytes: int) -> None:
+        self._inner, self._remaining = inner, max_bytes
 
     def readable(self) -> bool:
         return True

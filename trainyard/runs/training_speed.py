@@ -67,7 +67,7 @@ class Pace:
         parts = [part for part in self.found if part != STEP and part in should]
         return max(parts, key=lambda part: self.found[part] - should[part], default=STEP)
 
-    def said(self) -> str:
+    def describe_slowness(self) -> str:
         """Return a sentence that says how slow a step is and why; empty if it is not slow.
 
         It is like ``slow: a step takes 2.31 s, not the 1.53 s that 3 earlier runs took; …``.
@@ -194,7 +194,7 @@ ALL = "all"
 
 
 def calibrate(
-    which: str, setting_of: SettingOf, region: str | None = None, place: Path = PLACE
+    which: str, setting_of: SettingOf, region: str | None = None, path: Path = PLACE
 ) -> Iterator[str]:
     """Add measured training jobs to the calibration file, and yield the lines of a report.
 
@@ -204,7 +204,7 @@ def calibrate(
         which: ARN of an execution, or ``all``.
         setting_of: returns the setting of a training job.
         region: region of the executions; None for that of the environment.
-        place: the calibration file.
+        path: the calibration file.
 
     Raises:
         ForesightError: no training job can be used; the message says why.
@@ -219,7 +219,7 @@ def calibrate(
     if not measurements:
         reason = "; ".join(left_out) or "it has no training job that succeeded"
         raise ForesightError(f"--calibrate {which}: nothing to learn from: {reason}")
-    measured_corrections.read(place).with_trainings(measurements).write(place)
+    measured_corrections.read(path).with_trainings(measurements).write(path)
     for measurement in {item.job: item for item in measurements}.values():
         baseline = foresee(measurement.setting).step_seconds
         yield (
@@ -228,4 +228,4 @@ def calibrate(
             f"{measurement.step_seconds / baseline.p50:.2f} times the shipped {baseline.p50:.3g} s"
         )
     yield from (f"left out: {line}" for line in left_out)
-    yield f"saved in {place}, which plan, advise, watch and report read"
+    yield f"saved in {path}, which plan, advise, watch and report read"

@@ -83,11 +83,12 @@ def check_limits(body: str, document: Document) -> Iterator[Finding]:
             fix="use fewer steps or shorter settings, or PipelineDefinitionS3Location",
             source="botocore: CreatePipelineRequest.PipelineDefinition",
         )
-    most = service_shapes("sagemaker")["ParameterList"]["max"]
-    if len(document.parameters) > most:
+    max_parameters = service_shapes("sagemaker")["ParameterList"]["max"]
+    if len(document.parameters) > max_parameters:
         yield ROOT.join("Parameters").make_error(
             "quota",
-            f"{len(document.parameters)} parameters, at most {most} can be passed to an execution",
+            f"{len(document.parameters)} parameters, at most {max_parameters} can be passed to an "
+            "execution",
             reason="StartPipelineExecution accepts no more",
             fix="make constants of those that never change",
             source="botocore: StartPipelineExecutionRequest.PipelineParameters",

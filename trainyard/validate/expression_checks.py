@@ -1,6 +1,6 @@
 """List the expressions of a definition, infer their types, and check Join, JsonGet and conditions.
 
-A "place" is a JSON path in the definition, with its step (``location.Place``).
+A "place" is a JSON path in the definition, with its step (``location.Location``).
 """
 
 import re
@@ -25,7 +25,7 @@ from trainyard.validate.location import (
     KINDER,
     REFUSAL,
     Finding,
-    Place,
+    Location,
     format_unknown_argument,
     shorten_repr,
     suggest_name,
@@ -51,19 +51,19 @@ class ExpressionType:
     when the pipeline runs; else empty."""
 
 
-def iter_located_expressions(document: Document) -> Iterator[tuple[dict, Place, Step | None]]:
+def iter_located_expressions(document: Document) -> Iterator[tuple[dict, Location, Step | None]]:
     """Iterate over every expression of the definition, with its place and its step.
 
     The step is None for expressions in the definition's top-level configurations.
     """
     for key in ("PipelineExperimentConfig", "MlflowConfig"):
         for expression, keys in iter_expressions(document.document.get(key)):
-            yield expression, Place(None, f"$.{key}").join(*keys), None
+            yield expression, Location(None, f"$.{key}").join(*keys), None
     for step in document.steps:
-        place = Place(step.name, step.path)
+        location = Location(step.name, step.path)
         fields = {k: v for k, v in step.document.items() if k not in ("Arguments", "Name", "Type")}
         for expression, keys in iter_expressions(fields | {"Arguments": step.own_arguments}):
-            yield expression, place.join(*keys), step
+            yield expression, location.join(*keys), step
 
 
 def infer_type(expression: dict, document: Document, steps: dict[str, Step]) -> ExpressionType:
@@ -119,11 +119,11 @@ def _find_property_type(step: Step, path: str, steps: dict[str, Step]) -> Expres
 PASSING = "developer guide: Pass Data Between Steps"
 
 
-def join(body: Any, place: Place) -> Iterator[Finding]:
+def check_join(body: Any, location: Location) -> Iterator[Finding]:
     """Check the body of a ``Std:Join``."""
     values = body.get("Values") if isinstance(body, dict) else None
     if not isinstance(values, list):
-        yield place.make_error(
+        yield location.make_error(
             "expression",
             f"{shorten_repr(body)}: expected On and a list of Values",
             reason=REFUSAL,
@@ -133,15 +133,15 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
         return
     for key in body:
         if key not in ("On", "Values"):
-            yield make_member_finding(place.join(key), JOIN, key, ["On", "Values"])
+            yield make_member_finding(location.join(key), JOIN, key, ["On", "Values"])
     if not isinstance(body.get("On", ""), str):
-        yield _make_text_finding(place.join("On"), body["On"])
+        yield _make_text_finding(location.join("On"), body["On"])
     for index, value in enumerate(values):
         is_function = (
             isinstance(value, dict) and len(value) == 1 and set(value) <= {GET, JOIN, JSON_GET}
         )
         if value is None or (isinstance(value, list | dict) and not is_function):
-            yield place.join("Values", index).make_error(
+            yield location.join("Values", index).make_error(
                 "join-values",
                 f"{shorten_repr(value)}: expected text, a number, true or false, or an expression",
                 reason="the step fails when its values are joined",
@@ -150,9 +150,9 @@ def join(body: Any, place: Place) -> Iterator[Finding]:
             )
 
 
-def _make_text_finding(place: Place, value: Any) -> Finding:
+def _make_text_finding(location: Location, value: Any) -> Finding:
     """Return a finding that a value must be constant text."""
-    return place.make_error(
+    return location.make_error(
         "expression",
         f"{shorten_repr(value)} is not text: an expression is not allowed here",
         reason=f"{REFUSAL}: it is read before any expression has a value",
@@ -162,18 +162,22 @@ def _make_text_finding(place: Place, value: Any) -> Finding:
 
 
 def make_member_finding(
-    place: Place, owner: str, key: str, valid: list[str], known_from: str = "SDK 3.27: functions"
+    location: Location,
+    owner: str,
+    key: str,
+    valid: list[str],
+    known_from: str = "SDK 3.27: functions",
 ) -> Finding:
     """Return a finding that ``owner``, such as a function or the definition, has an unknown member.
 
     Args:
-        place: path of the member.
+        location: path of the member.
         owner: name of what has the member, for the message.
         key: the unknown member.
         valid: names of valid members, to suggest from.
         known_from: source of ``valid``.
     """
-    return place.make_error(
+    return location.make_error(
         "unknown-member",
         f"{owner} has no member {key!r}",
         reason=f"{REFUSAL}: unknown property",
@@ -183,11 +187,11 @@ def make_member_finding(
     )
 
 
-def check_json_get(body: Any, place: Place) -> Iterator[Finding]:
+def check_json_get(body: Any, location: Location) -> Iterator[Finding]:
     """Check the body of a ``Std:JsonGet``."""
     members = ("PropertyFile", "S3Uri", "Path")
     if not isinstance(body, dict) or ("PropertyFile" in body) == ("S3Uri" in body):
-        yield place.make_error(
+        yield location.make_error(
             "expression",
             f"{shorten_repr(body)}: expected Path, and either PropertyFile or S3Uri",
             reason=REFUSAL,
@@ -197,12 +201,12 @@ def check_json_get(body: Any, place: Place) -> Iterator[Finding]:
         return
     for key in body:
         if key not in members:
-            yield make_member_finding(place.join(key), JSON_GET, key, list(members))
-    yield from _check_json_path(body.get("Path"), place.join("Path"))
+            yield make_member_finding(location.join(key), JSON_GET, key, list(members))
+    yield from _check_json_path(body.get("Path"), location.join("Path"))
     file = body.get("PropertyFile")
     text = file.get(GET) if isinstance(file, dict) else None
     if "PropertyFile" in body and not re.fullmatch(r"Steps\.[^.]+\.PropertyFiles\..+", str(text)):
-        yield place.join("PropertyFile").make_error(
+        yield location.join("PropertyFile").make_error(
             "expression",
             f'{shorten_repr(file)}: expected {{"Get": "Steps.<step>.PropertyFiles.<name>"}}',
             reason=REFUSAL,
@@ -211,15 +215,15 @@ def check_json_get(body: Any, place: Place) -> Iterator[Finding]:
         )
 
 
-def _check_json_path(path: Any, place: Place) -> Iterator[Finding]:
+def _check_json_path(path: Any, location: Location) -> Iterator[Finding]:
     """Check the Path of a JsonGet."""
     if not isinstance(path, str):
-        yield _make_text_finding(place, path)
+        yield _make_text_finding(location, path)
         return
     try:
         split_path(path)
     except ExpressionError as error:
-        yield place.make_error(
+        yield location.make_error(
             "json-path",
             str(error),
             reason="the value is not found, and the step fails after the job has run",
@@ -240,25 +244,25 @@ def check_conditions(document: Document, steps: dict[str, Step]) -> Iterator[Fin
         if step.type != "Condition":
             continue
         if step.branch:
-            yield Place(step.name, step.path).make_warning(
+            yield Location(step.name, step.path).make_warning(
                 "nested-condition",
                 f"the condition is in a branch of the condition {step.branch[0]!r}",
                 reason=KINDER,
                 fix="put its conditions into the outer one, with Or, or into a script",
                 source="developer guide, Condition step (no nested ones); SDK 3.27 composes them",
             )
-        place = Place(step.name, step.path).join("Arguments")
+        location = Location(step.name, step.path).join("Arguments")
         conditions = step.arguments.get("Conditions")
         if not isinstance(conditions, list) or not conditions:
             yield _make_form_finding(
-                place.join("Conditions"), conditions, "a list with at least one condition"
+                location.join("Conditions"), conditions, "a list with at least one condition"
             )
             continue
         for index, condition in enumerate(conditions):
             check = _Check(document, steps)
-            yield from check.check_condition(condition, place.join("Conditions", index))
+            yield from check.check_condition(condition, location.join("Conditions", index))
         if not step.arguments.get("IfSteps") and not step.arguments.get("ElseSteps"):
-            yield place.make_warning(
+            yield location.make_warning(
                 "empty-condition",
                 "neither IfSteps nor ElseSteps has a step",
                 reason="whatever the outcome, nothing follows from it",
@@ -274,64 +278,72 @@ class _Check:
         self.document = document
         self.steps = steps
 
-    def check_condition(self, condition: Any, place: Place) -> Iterator[Finding]:
+    def check_condition(self, condition: Any, location: Location) -> Iterator[Finding]:
         """Check one condition and the conditions nested in it."""
         kind = condition.get("Type") if isinstance(condition, dict) else None
         # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(MEMBERS):
             expectation = f"a condition of one Type of {', '.join(MEMBERS)}"
             yield _make_form_finding(
-                place, condition, expectation, suggest_name(kind, list(MEMBERS))
+                location, condition, expectation, suggest_name(kind, list(MEMBERS))
             )
             return
-        yield from _check_members(condition, kind, place)
+        yield from _check_members(condition, kind, location)
         if kind == "Not":
-            yield from self._check_parts([condition.get("Condition")], place, ["Condition"])
+            yield from self._check_parts([condition.get("Condition")], location, ["Condition"])
         elif kind == "Or":
-            yield from self._check_or(condition.get("Conditions"), place)
+            yield from self._check_or(condition.get("Conditions"), location)
         elif kind == "In":
-            yield from self._check_in(condition, place)
+            yield from self._check_in(condition, location)
         elif all(member in condition for member in MEMBERS[kind]):
-            yield from self._compare(kind, condition["LeftValue"], condition["RightValue"], place)
+            yield from self._compare(
+                kind, condition["LeftValue"], condition["RightValue"], location
+            )
 
-    def _check_or(self, parts: Any, place: Place) -> Iterator[Finding]:
+    def _check_or(self, parts: Any, location: Location) -> Iterator[Finding]:
         """Check the list ``parts`` of the conditions of an Or."""
         if not isinstance(parts, list) or not parts:
             yield _make_form_finding(
-                place.join("Conditions"), parts, "a list with at least one condition"
+                location.join("Conditions"), parts, "a list with at least one condition"
             )
             return
-        yield from self._check_parts(parts, place, [("Conditions", i) for i in range(len(parts))])
+        yield from self._check_parts(
+            parts, location, [("Conditions", i) for i in range(len(parts))]
+        )
 
-    def _check_parts(self, parts: list, place: Place, keys: list) -> Iterator[Finding]:
-        """Check nested conditions; ``keys`` are their paths below ``place``."""
+    def _check_parts(self, parts: list, location: Location, keys: list) -> Iterator[Finding]:
+        """Check nested conditions; ``keys`` are their paths below ``location``."""
         for part, key in zip(parts, keys, strict=True):
-            child = place.join(key) if isinstance(key, str) else place.join(*key)
+            child = location.join(key) if isinstance(key, str) else location.join(*key)
             if part is not None:
                 yield from self.check_condition(part, child)
 
-    def _check_in(self, condition: dict, place: Place) -> Iterator[Finding]:
+    def _check_in(self, condition: dict, location: Location) -> Iterator[Finding]:
         """Check that each of an In condition's Values can be compared with its QueryValue."""
         values = condition.get("Values")
         if not isinstance(values, list) or not values:
-            yield _make_form_finding(place.join("Values"), values, "a list with at least one value")
+            yield _make_form_finding(
+                location.join("Values"), values, "a list with at least one value"
+            )
             return
         for index, value in enumerate(values):
-            child = place.join("Values", index)
+            child = location.join("Values", index)
             yield from self._compare("In", condition.get("QueryValue"), value, child)
 
-    def _compare(self, kind: str, left_value: Any, right: Any, place: Place) -> Iterator[Finding]:
+    def _compare(
+        self, kind: str, left_value: Any, right: Any, location: Location
+    ) -> Iterator[Finding]:
         """Check that the two sides of a comparison can be compared."""
         types = [self._type(value) for value in (left_value, right)]
-        for side, type_ in zip((left_value, right), types, strict=True):
+        for operand, type_ in zip((left_value, right), types, strict=True):
             if type_ is None:
                 yield _make_form_finding(
-                    place, side, "text, a number, true or false, or an expression"
+                    location, operand, "text, a number, true or false, or an expression"
                 )
         known_types = [t for t in types if t is not None and t != ANY]
         is_comparable = len(set(known_types)) == 1 or set(known_types) <= set(NUMBERS)
         if len(known_types) == 2 and not is_comparable:
-            yield place.make_error(
+            yield location.make_error(
                 "condition-types",
                 f"{kind} compares {shorten_repr(left_value)} ({known_types[0]}) with "
                 f"{shorten_repr(right)} "
@@ -345,11 +357,11 @@ class _Check:
         elif kind in ORDER and any(type_ not in NUMBERS for type_ in known_types):
             if "boolean" in known_types:
                 problem = f"{kind} of true and false, which have no order"
-                make = place.make_error
+                make = location.make_error
             else:
                 problem, make = (
                     f"{kind} of text: {shorten_repr(left_value)}, {shorten_repr(right)}",
-                    place.make_warning,
+                    location.make_warning,
                 )
             yield make(
                 "condition-types",
@@ -371,11 +383,11 @@ class _Check:
         return names.get(type(value))
 
 
-def _check_members(condition: dict, kind: str, place: Place) -> Iterator[Finding]:
+def _check_members(condition: dict, kind: str, location: Location) -> Iterator[Finding]:
     """Check that a condition has exactly the members of its type."""
     for member in MEMBERS[kind]:
         if member not in condition:
-            yield place.make_error(
+            yield location.make_error(
                 "missing-member",
                 f"condition {kind} has no {member}",
                 reason=REFUSAL,
@@ -384,7 +396,7 @@ def _check_members(condition: dict, kind: str, place: Place) -> Iterator[Finding
             )
     for key in condition:
         if key not in ("Type", *MEMBERS[kind]):
-            yield place.join(key).make_error(
+            yield location.join(key).make_error(
                 "unknown-member",
                 f"condition {kind} has no member {key!r}",
                 reason=f"{REFUSAL}: unknown property",
@@ -394,9 +406,9 @@ def _check_members(condition: dict, kind: str, place: Place) -> Iterator[Finding
             )
 
 
-def _make_form_finding(place: Place, value: Any, expectation: str, fix: str = "") -> Finding:
+def _make_form_finding(location: Location, value: Any, expectation: str, fix: str = "") -> Finding:
     """Return a finding about a condition in which ``value`` is not what was expected."""
-    return place.make_error(
+    return location.make_error(
         "condition",
         f"{shorten_repr(value)}, expected {expectation}",
         reason=REFUSAL,

@@ -50,13 +50,13 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """A JSON path in a definition, and the name of the step that it is in (None outside steps)."""
 
     step: str | None
     path: str
 
-    def join(self, *keys: str | int) -> "Place":
+    def join(self, *keys: str | int) -> "Location":
         """Return the place below this one: each key is a member's name or a list index."""
         path = self.path
         for key in keys:
@@ -64,7 +64,7 @@ class Place:
                 path += f"[{key}]"
             else:
                 path += f".{key}" if _PLAIN.fullmatch(key) else f"[{key!r}]"
-        return Place(self.step, path)
+        return Location(self.step, path)
 
     def make_error(
         self, rule: str, problem: str, *, reason: str, fix: str, source: str, answer: str = ""

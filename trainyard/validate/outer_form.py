@@ -11,14 +11,14 @@ from trainyard.language.definition_document import VERSION, Document, Step, iter
 from trainyard.language.expressions import DEFAULT_TYPE, TYPES, Reference, is_a, is_expression
 from trainyard.language.step_types import STEP_TYPES, step_type
 from trainyard.validate.expression_checks import ANY, infer_type, make_member_finding
-from trainyard.validate.location import REFUSAL, Finding, Place, shorten_repr, suggest_name
+from trainyard.validate.location import REFUSAL, Finding, Location, shorten_repr, suggest_name
 from trainyard.validate.step_properties import service_shapes
 
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
 """Top-level members of a definition that SDK 3.27's ``Pipeline.definition`` writes."""
 SDK_FORM = "SDK 3.27: Pipeline.definition"
 PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues", "Description")
-ROOT = Place(None, "$")
+ROOT = Location(None, "$")
 
 
 def read(body: str) -> tuple[Document | None, list[Finding]]:
@@ -134,28 +134,28 @@ def _check_parameters(entries: Any) -> Iterator[Finding]:
     """Check the list of parameters, and that their names are unique."""
     names: set[str] = set()
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        place = ROOT.join("Parameters", index)
+        location = ROOT.join("Parameters", index)
         if not isinstance(entry, dict):
-            yield _make_form_finding(place, entry, "an object with Name and Type")
+            yield _make_form_finding(location, entry, "an object with Name and Type")
             continue
-        yield from _check_parameter(entry, place)
+        yield from _check_parameter(entry, location)
         name = entry.get("Name")
         if isinstance(name, str) and name in names:
-            yield _make_duplicate_finding(place.join("Name"), "parameter", name)
+            yield _make_duplicate_finding(location.join("Name"), "parameter", name)
         names.add(str(name))
 
 
-def _check_parameter(entry: dict, place: Place) -> Iterator[Finding]:
+def _check_parameter(entry: dict, location: Location) -> Iterator[Finding]:
     """Check the entry of one parameter."""
-    yield from _name(entry.get("Name"), place.join("Name"), "PipelineParameterName")
+    yield from _check_name(entry.get("Name"), location.join("Name"), "PipelineParameterName")
     for key in entry:
         if key not in PARAMETER_KEYS:
             yield make_member_finding(
-                place.join(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM
+                location.join(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM
             )
     kind = entry.get("Type", DEFAULT_TYPE)
     if kind not in list(TYPES):
-        yield place.join("Type").make_error(
+        yield location.join("Type").make_error(
             "parameter-type",
             f"{shorten_repr(kind)} is not a parameter type",
             reason=REFUSAL,
@@ -163,29 +163,29 @@ def _check_parameter(entry: dict, place: Place) -> Iterator[Finding]:
             source="SDK 3.27: ParameterTypeEnum",
         )
         return
-    yield from _check_parameter_values(entry, kind, place)
+    yield from _check_parameter_values(entry, kind, location)
 
 
-def _check_parameter_values(entry: dict, kind: str, place: Place) -> Iterator[Finding]:
+def _check_parameter_values(entry: dict, kind: str, location: Location) -> Iterator[Finding]:
     """Check that a parameter's default and permitted values have its type."""
     default, values = entry.get("DefaultValue"), entry.get("EnumValues")
     if default is not None and not is_a(default, kind):
         yield _make_form_finding(
-            place.join("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
+            location.join("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
         )
     if values is None:
         return
     if not isinstance(values, list) or not values:
         yield _make_form_finding(
-            place.join("EnumValues"), values, "a list of values", "parameter-enum"
+            location.join("EnumValues"), values, "a list of values", "parameter-enum"
         )
         return
     for index, value in enumerate(values):
         if not is_a(value, kind):
-            item_place = place.join("EnumValues", index)
+            item_place = location.join("EnumValues", index)
             yield _make_form_finding(item_place, value, f"a value of Type {kind}", "parameter-enum")
     if default is not None and default not in values:
-        yield place.join("DefaultValue").make_error(
+        yield location.join("DefaultValue").make_error(
             "parameter-enum",
             f"{shorten_repr(default)} is not one of EnumValues {shorten_repr(values)}",
             reason=REFUSAL,
@@ -198,21 +198,21 @@ def _check_steps(documents: Any) -> Iterator[Finding]:
     """Check the name, the type and the form of every step; names must be unique."""
     paths: dict[str, str] = {}
     for entry in iter_entries(documents):
-        document, place = entry.document, Place(None, entry.path)
+        document, location = entry.document, Location(None, entry.path)
         if not isinstance(document, dict):
             yield _make_form_finding(
-                place, document, "a step: an object with Name, Type and Arguments"
+                location, document, "a step: an object with Name, Type and Arguments"
             )
             continue
         name = document.get("Name")
-        place = Place(name if isinstance(name, str) else None, entry.path)
-        yield from _name(name, place.join("Name"), "StepName")
+        location = Location(name if isinstance(name, str) else None, entry.path)
+        yield from _check_name(name, location.join("Name"), "StepName")
         if isinstance(name, str) and paths.setdefault(name, entry.path) != entry.path:
-            yield _make_duplicate_finding(place.join("Name"), "step", name)
+            yield _make_duplicate_finding(location.join("Name"), "step", name)
         kind = document.get("Type")
         # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(STEP_TYPES):
-            yield place.join("Type").make_error(
+            yield location.join("Type").make_error(
                 "step-type",
                 f"{shorten_repr(kind)} is not a type of step",
                 reason=REFUSAL,
@@ -221,33 +221,35 @@ def _check_steps(documents: Any) -> Iterator[Finding]:
             )
         arguments = document.get("Arguments")
         if arguments is not None and not isinstance(arguments, dict):
-            yield _make_form_finding(place.join("Arguments"), arguments, "an object")
+            yield _make_form_finding(location.join("Arguments"), arguments, "an object")
 
 
-def _name(name: Any, place: Place, shape: str) -> Iterator[Finding]:
+def _check_name(name: Any, location: Location, shape: str) -> Iterator[Finding]:
     """Check a parameter's or step's name against the pattern and length of botocore's ``shape``."""
     body = service_shapes("sagemaker")[shape]
     # The pattern of botocore's shape would allow an empty name.
     if not isinstance(name, str) or not re.fullmatch(body["pattern"], name) or not name:
         yield _make_form_finding(
-            place, name, "letters, digits, hyphens and underscores", "name", f"botocore: {shape}"
+            location, name, "letters, digits, hyphens and underscores", "name", f"botocore: {shape}"
         )
     elif len(name) > body["max"]:
         expectation = f"at most {body['max']} characters"
-        yield _make_form_finding(place, name, expectation, "name", f"botocore: {shape}")
+        yield _make_form_finding(location, name, expectation, "name", f"botocore: {shape}")
 
 
 def _make_form_finding(
-    place: Place, value: Any, expectation: str, rule: str = "form", source: str = SDK_FORM
+    location: Location, value: Any, expectation: str, rule: str = "form", source: str = SDK_FORM
 ) -> Finding:
     """Return a finding that ``value`` is not what was expected."""
     problem = f"{shorten_repr(value)}, expected {expectation}"
-    return place.make_error(rule, problem, reason=REFUSAL, fix=f"give {expectation}", source=source)
+    return location.make_error(
+        rule, problem, reason=REFUSAL, fix=f"give {expectation}", source=source
+    )
 
 
-def _make_duplicate_finding(place: Place, noun: str, name: str) -> Finding:
+def _make_duplicate_finding(location: Location, noun: str, name: str) -> Finding:
     """Return a finding that a parameter's or step's name occurs twice."""
-    return place.make_error(
+    return location.make_error(
         "duplicate-name",
         f"a second {noun} is called {name!r}",
         reason=f"{REFUSAL}: names of {noun}s are unique in a pipeline",
@@ -273,20 +275,22 @@ member of an entity that is its name."""
 
 def check_special_step(step: Step, steps: dict[str, Step], document: Document) -> Iterator[Finding]:
     """Iterate over the findings in the arguments of a Cleanup, Lineage or ForEach step."""
-    place = Place(step.name, step.path).join("Arguments")
+    location = Location(step.name, step.path).join("Arguments")
     if step.type == "Cleanup":
-        yield from _check_cleanup(step, steps, place)
+        yield from _check_cleanup(step, steps, location)
     elif step.type == "Lineage":
         for index, association in enumerate(_list(step.arguments, "Associations")):
-            for side in ("Source", "Destination"):
-                end = association.get(side) if isinstance(association, dict) else None
+            for key in ("Source", "Destination"):
+                end = association.get(key) if isinstance(association, dict) else None
                 if isinstance(end, dict):
-                    yield from _end(end, step, place.join("Associations", index, side))
+                    yield from _check_association_end(
+                        end, step, location.join("Associations", index, key)
+                    )
     elif step.type == "ForEach":
-        yield from _check_loop(step, steps, place, document)
+        yield from _check_loop(step, steps, location, document)
 
 
-def _check_cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator[Finding]:
+def _check_cleanup(step: Step, steps: dict[str, Step], location: Location) -> Iterator[Finding]:
     """Check that each step whose outputs are deleted exists and is in DependsOn."""
     resources = step.arguments.get("Resources")
     sources = resources.get("S3") if isinstance(resources, dict) else None
@@ -296,7 +300,7 @@ def _check_cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator
     ]
     for index, source in enumerate(sources if isinstance(sources, list) else ()):
         name = source.get("StepName") if isinstance(source, dict) else None
-        child = place.join("Resources", "S3", index, "StepName")
+        child = location.join("Resources", "S3", index, "StepName")
         if isinstance(name, str) and name not in steps:
             yield child.make_error(
                 "unknown-step",
@@ -316,7 +320,7 @@ def _check_cleanup(step: Step, steps: dict[str, Step], place: Place) -> Iterator
 
 
 def _check_loop(
-    step: Step, steps: dict[str, Step], place: Place, document: Document
+    step: Step, steps: dict[str, Step], location: Location, document: Document
 ) -> Iterator[Finding]:
     """Check a ForEach step: its items, the types of its body's steps, and its selector.
 
@@ -335,7 +339,7 @@ def _check_loop(
     )
     if items is not None and not (fits and lists):
         subject = f"{shorten_repr(items)}{f' of type {items_type.type}' if items_type else ''}"
-        yield place.join("IterableItems").make_error(
+        yield location.join("IterableItems").make_error(
             "loop-items",
             f"{subject}: expected a String with a JSON list, or a list, of 1 to {MOST_ITEMS} items",
             reason=f"{REFUSAL}: there is nothing to iterate over",
@@ -345,7 +349,7 @@ def _check_loop(
     for index, body in enumerate(_list(step.arguments, "ForEachBody")):
         kind = body.get("Type") if isinstance(body, dict) else None
         if kind in NOT_IN_A_LOOP:
-            yield place.join("ForEachBody", index, "Type").make_error(
+            yield location.join("ForEachBody", index, "Type").make_error(
                 "loop-body",
                 f"a {kind} step is not allowed in a loop's body",
                 reason=REFUSAL,
@@ -360,7 +364,7 @@ def _check_loop(
         and str(field.get("Get")).startswith("IterationOutput.")
     )
     if field is not None and not is_output:
-        yield place.join("Selector", "Field").make_error(
+        yield location.join("Selector", "Field").make_error(
             "loop-item",
             f"{shorten_repr(field)}: expected the output of a body step",
             reason=f"{REFUSAL}: other values are the same for every item",
@@ -382,13 +386,13 @@ def _read(text: Any) -> Any:
         return None
 
 
-def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
+def _check_association_end(end: dict, step: Step, location: Location) -> Iterator[Finding]:
     """Check one end of a Lineage association: either an ARN, or the name and type of an entity that
     the same step creates.
     """
     name, kind = end.get("Name"), end.get("Type")
     if ("Arn" in end) == ("Name" in end):
-        yield place.make_error(
+        yield location.make_error(
             "one-of",
             f"{shorten_repr(end)}: expected either Arn, or Name and Type",
             reason="the association cannot be created",
@@ -400,7 +404,7 @@ def _end(end: dict, step: Step, place: Place) -> Iterator[Finding]:
         values = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
         names = [value for value in values if isinstance(value, str)]
         if name not in values and len(names) == len(values):
-            yield place.make_error(
+            yield location.make_error(
                 "lineage-entity",
                 f"this step creates no {kind} {name!r}",
                 reason="the step fails: a name is looked up among the entities of the same step",
@@ -430,10 +434,10 @@ def check_property_files(step: Step) -> Iterator[Finding]:
     )
     seen_names: set[str] = set()
     for index, file in enumerate(_list_property_files(step)):
-        place = Place(step.name, step.path).join("PropertyFiles", index)
+        location = Location(step.name, step.path).join("PropertyFiles", index)
         output, name = file.get("OutputName"), file.get("PropertyFileName")
         if isinstance(output, str) and output not in names:
-            yield place.join("OutputName").make_error(
+            yield location.join("OutputName").make_error(
                 "property-file-output",
                 f"step {step.name!r} has no output {output!r}",
                 reason="the file is never found, and JsonGet fails after the job has run",
@@ -441,7 +445,7 @@ def check_property_files(step: Step) -> Iterator[Finding]:
                 source="SDK 3.27: Step._validate_json_get_property_file_reference",
             )
         if isinstance(name, str) and name in seen_names:
-            yield place.join("PropertyFileName").make_error(
+            yield location.join("PropertyFileName").make_error(
                 "duplicate-name",
                 f"a second property file is called {name!r}",
                 reason=f"{REFUSAL}, or one of them is never read",
@@ -451,7 +455,7 @@ def check_property_files(step: Step) -> Iterator[Finding]:
         seen_names.add(str(name))
         path = file.get("FilePath")
         if isinstance(path, str) and (path.startswith(("/", "s3://")) or ".." in path.split("/")):
-            yield place.join("FilePath").make_error(
+            yield location.join("FilePath").make_error(
                 "property-file-path",
                 f"{path!r}: expected a path relative to the output's folder",
                 reason="the file is looked for under the output's S3 prefix and is not found",
@@ -460,10 +464,12 @@ def check_property_files(step: Step) -> Iterator[Finding]:
             )
 
 
-def check_property_file(reference: Reference, target: Step, place: Place) -> Iterator[Finding]:
+def check_property_file(
+    reference: Reference, target: Step, location: Location
+) -> Iterator[Finding]:
     """Check that ``target`` has the property file that ``reference`` names."""
     if "PropertyFiles" not in step_type(target.type).fields:
-        yield place.make_error(
+        yield location.make_error(
             "property-file",
             f"step {target.name!r} is of type {target.type}, which has no property files",
             reason=f"{REFUSAL}: JsonGet reads the outputs of Processing steps",
@@ -473,7 +479,7 @@ def check_property_file(reference: Reference, target: Step, place: Place) -> Ite
         return
     files = [str(file.get("PropertyFileName")) for file in _list_property_files(target)]
     if reference.path not in files:
-        yield place.make_error(
+        yield location.make_error(
             "property-file",
             f"step {target.name!r} declares no property file {reference.path!r}",
             reason=REFUSAL,

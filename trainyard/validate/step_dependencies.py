@@ -5,7 +5,14 @@ from typing import Any
 
 from trainyard.language.definition_document import TRIGGERS, Document, Step
 from trainyard.validate.expression_checks import make_member_finding
-from trainyard.validate.location import KINDER, REFUSAL, Finding, Place, shorten_repr, suggest_name
+from trainyard.validate.location import (
+    KINDER,
+    REFUSAL,
+    Finding,
+    Location,
+    shorten_repr,
+    suggest_name,
+)
 
 
 def check_dependencies(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -14,7 +21,7 @@ def check_dependencies(document: Document, steps: dict[str, Step]) -> Iterator[F
         yield from _check_depends_on(step, steps)
         for name in dict.fromkeys(step.reads):
             if name in steps and steps[name].type == "Fail":
-                yield Place(step.name, step.path).make_error(
+                yield Location(step.name, step.path).make_error(
                     "after-fail",
                     f"{step.name} refers to {name}, a Fail step: nothing runs after it",
                     reason="a Fail step ends the run and has no properties",
@@ -24,9 +31,9 @@ def check_dependencies(document: Document, steps: dict[str, Step]) -> Iterator[F
     waits = map_predecessors(document)
     acyclic: set[str] = set()
     for name in waits:
-        if cycle := _cycle(name, waits, acyclic):
+        if cycle := _find_cycle(name, waits, acyclic):
             step = steps[cycle[0]]
-            yield Place(step.name, step.path).make_error(
+            yield Location(step.name, step.path).make_error(
                 "cycle",
                 f"the step waits for itself: {' → '.join(cycle)}",
                 reason=f"{REFUSAL}: steps must have an order",
@@ -39,16 +46,16 @@ def _check_depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
     """Check the entries of the step's DependsOn."""
     entries = step.document.get("DependsOn")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
-        place = Place(step.name, step.path).join("DependsOn", index)
+        location = Location(step.name, step.path).join("DependsOn", index)
         name = entry.get("Step") if isinstance(entry, dict) else entry
-        yield from _check_dependency_form(entry, place)
+        yield from _check_dependency_form(entry, location)
         if not isinstance(name, str):
             continue
         target = steps.get(name)
         if target is None:
-            yield make_missing_finding(place, "step", name, list(steps))
+            yield make_missing_finding(location, "step", name, list(steps))
         elif target.type == "Fail":
-            yield place.make_error(
+            yield location.make_error(
                 "after-fail",
                 # The first words are AWS's own, grammar mistake included: people search for them.
                 f"{step.name} can not depends on {name}, a Fail step: nothing runs after it",
@@ -58,22 +65,22 @@ def _check_depends_on(step: Step, steps: dict[str, Step]) -> Iterator[Finding]:
             )
         else:
             if target.type == "Condition":
-                yield place.make_warning(
+                yield location.make_warning(
                     "waits-for-condition",
                     f"{step.name} waits for the condition {name!r}",
                     reason=KINDER,
                     fix=f"put {step.name!r} into its branches, or wait for the steps before it",
                     source="#3565; SDK 3.27 takes any step in depends_on",
                 )
-            yield from check_reachability(step, target, place, steps)
+            yield from check_reachability(step, target, location, steps)
 
 
-def _check_dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
+def _check_dependency_form(entry: Any, location: Location) -> Iterator[Finding]:
     """Check that an entry of DependsOn is a step's name, or an object with Step and Trigger."""
     if isinstance(entry, str):
         return
     if not isinstance(entry, dict) or not isinstance(entry.get("Step"), str):
-        yield place.make_error(
+        yield location.make_error(
             "depends-on",
             f"{shorten_repr(entry)}: expected a step's name, or Step and Trigger",
             reason=REFUSAL,
@@ -83,10 +90,10 @@ def _check_dependency_form(entry: Any, place: Place) -> Iterator[Finding]:
         return
     for key in entry:
         if key not in ("Step", "Trigger"):
-            yield make_member_finding(place.join(key), "DependsOn", key, ["Step", "Trigger"])
+            yield make_member_finding(location.join(key), "DependsOn", key, ["Step", "Trigger"])
     # In a list, not a dict, because the value may not be hashable.
     if entry.get("Trigger") not in list(TRIGGERS):
-        yield place.join("Trigger").make_error(
+        yield location.join("Trigger").make_error(
             "depends-on",
             f"{shorten_repr(entry.get('Trigger'))} is not a trigger",
             reason=REFUSAL,
@@ -106,7 +113,7 @@ def map_predecessors(document: Document) -> dict[str, list[str]]:
     return waits
 
 
-def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[str] | None:
+def _find_cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[str] | None:
     """Return the first cycle that is reached from ``start``, as names; None if there is none.
 
     Steps that are on no cycle, or on a reported one, are added to ``acyclic``.
@@ -136,9 +143,9 @@ def _cycle(start: str, waits: dict[str, list[str]], acyclic: set[str]) -> list[s
 DEFINITION = "SDK 3.27: Pipeline.definition"
 
 
-def make_missing_finding(place: Place, kind: str, name: str, valid: list[str]) -> Finding:
+def make_missing_finding(location: Location, kind: str, name: str, valid: list[str]) -> Finding:
     """Return a finding: the parameter or step does not exist. It suggests the nearest name."""
-    return place.make_error(
+    return location.make_error(
         f"unknown-{kind}",
         f"there is no {kind} {name!r}",
         reason=f"{REFUSAL}: the reference has no target",
@@ -148,13 +155,13 @@ def make_missing_finding(place: Place, kind: str, name: str, valid: list[str]) -
 
 
 def check_reachability(
-    step: Step, target: Step, place: Place, steps: dict[str, Step]
+    step: Step, target: Step, location: Location, steps: dict[str, Step]
 ) -> Iterator[Finding]:
     """Check that ``target`` runs whenever ``step`` runs."""
     branches = _find_branches(step, steps)
     for condition, outcome in _find_branches(target, steps).items():
         if branches.get(condition) is (not outcome):
-            yield place.make_error(
+            yield location.make_error(
                 "other-branch",
                 f"step {step.name!r} runs when {condition!r} is {not outcome}, "
                 f"step {target.name!r} when it is {outcome}: never both",
@@ -164,7 +171,7 @@ def check_reachability(
             )
         # A condition that refers to a step in its own branch is a cycle, and is reported as one.
         elif condition not in branches and condition != step.name:
-            yield place.make_warning(
+            yield location.make_warning(
                 "may-not-run",
                 f"step {target.name!r} runs only when {condition!r} is {outcome}, "
                 f"step {step.name!r} is outside that branch",
@@ -173,7 +180,7 @@ def check_reachability(
                 source="#3565",
             )
     if target.loop is not None and target.loop not in (step.loop, step.name):
-        yield place.make_error(
+        yield location.make_error(
             "inside-a-loop",
             f"step {target.name!r} runs once per item of {target.loop!r}, as several steps",
             reason=f"{REFUSAL}: outside the loop no step has that name, as each item has its own",

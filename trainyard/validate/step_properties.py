@@ -212,7 +212,7 @@ def _find_root_shape(step: Step) -> Shape | None:
     kind = STEP_TYPES.get(step.type)
     if kind is None:
         return None
-    if kind.outputs:
+    if kind.declares_outputs:
         return Shape("SDK 3.27", f"{step.type}Step", _build_output_parameters(step))
     _, name = kind.find_shape_names(step.arguments)
     if name is None and not kind.properties:
@@ -255,10 +255,15 @@ def _find_child(shape: Shape, token: str | int, before: list, step: Step) -> Sha
         raise PropertyError(problem, suggest_name(token, list(shape.members)))
     if shape.type == "map" and isinstance(token, str):
         return shape.find_value()
-    most = shape.body.get("max")
-    if shape.type == "list" and isinstance(token, int) and most is not None and token >= most:
-        problem = f"{parent} has at most {most} items, there is no [{token}]"
-        raise PropertyError(problem, f"use an index below {most}")
+    max_items = shape.body.get("max")
+    if (
+        shape.type == "list"
+        and isinstance(token, int)
+        and max_items is not None
+        and token >= max_items
+    ):
+        problem = f"{parent} has at most {max_items} items, there is no [{token}]"
+        raise PropertyError(problem, f"use an index below {max_items}")
     if shape.type == "list":
         return shape.find_item()
     problem = f"{parent} is of type {shape.type}, which has no {token!r}"

@@ -16,7 +16,7 @@ from trainyard.validate.location import (
     REFUSAL,
     UNREADABLE,
     Finding,
-    Place,
+    Location,
     format_unknown_argument,
     shorten_repr,
     suggest_name,
@@ -55,16 +55,16 @@ def check_step_requests(document: Document, steps: dict[str, Step]) -> Iterator[
     """Iterate over what SageMaker would refuse in the fields and the Arguments of each step."""
     fit = Fit(document, steps)
     members = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
-    yield from fit.check(members, Shape("SDK 3.27", "Pipeline", PIPELINE), Place(None, "$"))
+    yield from fit.check(members, Shape("SDK 3.27", "Pipeline", PIPELINE), Location(None, "$"))
     for step in document.steps:
-        place = Place(step.name, step.path)
+        location = Location(step.name, step.path)
         # An unknown type is reported by the check of the definition's outer form.
         if step.type not in STEP_TYPES:
             continue
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
         shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
-        yield from fit.check(fields, shape, place)
-        inside = place.join("Arguments")
+        yield from fit.check(fields, shape, location)
+        inside = location.join("Arguments")
         request_shape = find_arguments_shape(step)
         yield from _check_request_known(request_shape, step, inside)
         yield from fit.check(step.arguments, request_shape, inside)
@@ -74,10 +74,10 @@ def check_step_requests(document: Document, steps: dict[str, Step]) -> Iterator[
                 yield from _check_choice(value, choice, child)
         yield from _check_duplicates(step.own_arguments, inside)
         yield from _check_duplicates(
-            step.document.get("OutputParameters"), place.join("OutputParameters")
+            step.document.get("OutputParameters"), location.join("OutputParameters")
         )
-        yield from _cache(step, place.join("CacheConfig"))
-        yield from _check_retry_policies(step, place.join("RetryPolicies"))
+        yield from _cache(step, location.join("CacheConfig"))
+        yield from _check_retry_policies(step, location.join("RetryPolicies"))
 
 
 def find_arguments_shape(step: Step) -> Shape:
@@ -98,11 +98,11 @@ def find_arguments_shape(step: Step) -> Shape:
     return Shape("botocore", request, {**body, "required": required_names})
 
 
-def _check_request_known(request_shape: Shape, step: Step, place: Place) -> Iterator[Finding]:
+def _check_request_known(request_shape: Shape, step: Step, location: Location) -> Iterator[Finding]:
     """Warn if the installed botocore does not know the request, so that it is not checked."""
     if request_shape.origin == "botocore" and request_shape.body is ANYTHING:
         version = f"botocore {botocore.__version__}"
-        yield place.make_warning(
+        yield location.make_warning(
             "not-checked",
             f"{version} does not know {request_shape.name}",
             reason=f"the Arguments of a {step.type} step are checked against botocore's shapes",
@@ -111,10 +111,10 @@ def _check_request_known(request_shape: Shape, step: Step, place: Place) -> Iter
         )
 
 
-def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
+def _check_refused(step: Step, location: Location) -> Iterator[Finding]:
     """Iterate over members that the API has, but that are not accepted in a pipeline's step."""
     for refusal in STEP_TYPES[step.type].refused_members:
-        for value, child in _find_values(step.arguments, refusal.keys, place):
+        for value, child in _find_values(step.arguments, refusal.keys, location):
             if isinstance(value, dict) and refusal.member in value:
                 yield child.join(refusal.member).make_error(
                     "not-in-a-pipeline",
@@ -131,7 +131,7 @@ def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
         experiment if isinstance(experiment, dict) and not is_expression(experiment) else ()
     ):
         if name in ("ExperimentName", "TrialName"):
-            yield place.join("ExperimentConfig", name).make_error(
+            yield location.join("ExperimentConfig", name).make_error(
                 "not-in-a-pipeline",
                 f"{name} is set by the pipeline, not by its steps",
                 reason="the pipeline's own experiment and trial are used for every step",
@@ -141,7 +141,7 @@ def _check_refused(step: Step, place: Place) -> Iterator[Finding]:
             )
 
 
-def _check_choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]:
+def _check_choice(value: Any, choice: Choice, location: Location) -> Iterator[Finding]:
     """Check that one (or at least one) of the members of a choice is present."""
     if not isinstance(value, dict) or is_expression(value):
         return
@@ -149,7 +149,7 @@ def _check_choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]
     if not present or (len(present) > 1 and not choice.several):
         have = f"there are {' and '.join(present)}" if present else "there is none"
         quantity = "one" if choice.several else "exactly one"
-        yield place.make_error(
+        yield location.make_error(
             "one-of",
             f"{quantity} of {', '.join(choice.members)} is needed, {have}",
             reason=REFUSED_WHY,
@@ -158,35 +158,35 @@ def _check_choice(value: Any, choice: Choice, place: Place) -> Iterator[Finding]
         )
 
 
-def _find_values(value: Any, keys: tuple, place: Place) -> Iterator[tuple[Any, Place]]:
+def _find_values(value: Any, keys: tuple, location: Location) -> Iterator[tuple[Any, Location]]:
     """Iterate over the values at the path ``keys`` that exist; 0 stands for every list item."""
     if not keys:
-        yield value, place
+        yield value, location
     elif keys[0] == 0:
         for index, item in enumerate(value if isinstance(value, list) else ()):
-            yield from _find_values(item, keys[1:], place.join(index))
+            yield from _find_values(item, keys[1:], location.join(index))
     elif isinstance(value, dict) and value.get(keys[0]) is not None:
-        yield from _find_values(value[keys[0]], keys[1:], place.join(keys[0]))
+        yield from _find_values(value[keys[0]], keys[1:], location.join(keys[0]))
 
 
-def _check_duplicates(value: Any, place: Place) -> Iterator[Finding]:
+def _check_duplicates(value: Any, location: Location) -> Iterator[Finding]:
     """Iterate over items of a list that share a name although names must be unique."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _check_duplicates(item, place.join(key))
+            yield from _check_duplicates(item, location.join(key))
             if key in NAMED_LISTS:
-                yield from _check_equal_names(item, place.join(key))
+                yield from _check_equal_names(item, location.join(key))
     elif isinstance(value, list):
         names: set[tuple[str, str]] = set()
         for index, item in enumerate(value):
-            yield from _check_duplicates(item, place.join(index))
+            yield from _check_duplicates(item, location.join(index))
             for key, reason in UNIQUE.items():
                 name = item.get(key) if isinstance(item, dict) else None
                 if not isinstance(name, str):
                     continue
                 if (key, name) in names:
                     yield (
-                        place.join(index)
+                        location.join(index)
                         .join(key)
                         .make_error(
                             "duplicate-item",
@@ -199,13 +199,13 @@ def _check_duplicates(value: Any, place: Place) -> Iterator[Finding]:
                 names.add((key, name))
 
 
-def _check_equal_names(items: Any, place: Place) -> Iterator[Finding]:
+def _check_equal_names(items: Any, location: Location) -> Iterator[Finding]:
     """Iterate over items of a list that have the same Name as an earlier one."""
     item_list = items if isinstance(items, list) else []
     names = [item.get("Name") if isinstance(item, dict) else None for item in item_list]
     for index, name in enumerate(names):
         if isinstance(name, str) and name in names[:index]:
-            yield place.join(index, "Name").make_error(
+            yield location.join(index, "Name").make_error(
                 "duplicate-item",
                 f"a second item has Name {name!r}",
                 reason="they are identified by their names; the request is refused",
@@ -214,14 +214,14 @@ def _check_equal_names(items: Any, place: Place) -> Iterator[Finding]:
             )
 
 
-def _cache(step: Step, place: Place) -> Iterator[Finding]:
+def _cache(step: Step, location: Location) -> Iterator[Finding]:
     """Check the expiry time of the step's cache."""
     config = step.document.get("CacheConfig")
     if not isinstance(config, dict) or not STEP_TYPES[step.type].is_cached:
         return
     expires = config.get("ExpireAfter")
     if expires is None and config.get("Enabled") is True:
-        yield place.make_warning(
+        yield location.make_warning(
             "cache-without-expiry",
             "Enabled without ExpireAfter",
             reason="it does not say how old a reused result may be",
@@ -231,7 +231,7 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
     elif isinstance(expires, str):
         try:
             if parse_duration(expires) == 0 or not expires.upper().startswith("P"):
-                yield place.join("ExpireAfter").make_warning(
+                yield location.join("ExpireAfter").make_warning(
                     "cache-duration",
                     f"{expires!r} is a duration of zero"
                     if parse_duration(expires) == 0
@@ -241,7 +241,7 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
                     source="AWS's JSON schema of definitions: CacheConfig.ExpireAfter",
                 )
         except ValueError as error:
-            yield place.join("ExpireAfter").make_error(
+            yield location.join("ExpireAfter").make_error(
                 "cache-duration",
                 str(error),
                 reason="the definition is refused, or the cache never hits",
@@ -250,7 +250,7 @@ def _cache(step: Step, place: Place) -> Iterator[Finding]:
             )
 
 
-def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
+def _check_retry_policies(step: Step, location: Location) -> Iterator[Finding]:
     """Check that retry policies have exactly one limit, and different causes."""
     policies = step.document.get("RetryPolicies")
     positions: dict[str, int] = {}
@@ -260,7 +260,7 @@ def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
             continue
         limits = [name for name in ("MaxAttempts", "ExpireAfterMin") if name in policy]
         if len(limits) == 2:
-            yield place.join(index).make_error(
+            yield location.join(index).make_error(
                 "one-of",
                 "exactly one of MaxAttempts and ExpireAfterMin is needed, there are both",
                 reason="the service refuses a policy with two limits",
@@ -268,7 +268,7 @@ def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
                 source=f"SDK 3.27: RetryPolicy; {GUIDE}",
             )
         elif not limits:
-            yield place.join(index).make_warning(
+            yield location.join(index).make_warning(
                 "one-of",
                 "neither MaxAttempts nor ExpireAfterMin is given",
                 reason=f"the service tries {MAX_ATTEMPTS} times; the SDK does not compile it",
@@ -278,10 +278,10 @@ def _check_retry_policies(step: Step, place: Place) -> Iterator[Finding]:
         causes = policy.get("ExceptionType")
         for cause in causes if isinstance(causes, list) else ():
             if isinstance(cause, str) and positions.setdefault(cause, index) != index:
-                yield place.join(index, "ExceptionType").make_warning(
+                yield location.join(index, "ExceptionType").make_warning(
                     "retry-twice",
                     f"{shorten_repr(cause)} already has a policy, at "
-                    f"{place.path}[{positions[cause]}]",
+                    f"{location.path}[{positions[cause]}]",
                     reason="only the first policy that matches an error is used",
                     fix="put each cause into one policy",
                     source=GUIDE,
@@ -325,15 +325,15 @@ class Fit:
     document: Document
     steps: dict[str, Step]
 
-    def check(self, value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
+    def check(self, value: Any, shape: Shape, location: Location) -> Iterator[Finding]:
         """Iterate over what is wrong with ``value``, given its shape."""
         if shape.type == "any" or (value is None and shape.body.get("nullable")):
             return
         if is_expression(value):
-            yield from self._check_expression(value, shape, place)
+            yield from self._check_expression(value, shape, location)
         elif not _is_a(value, shape.type):
             type_name = JSON.get(shape.type, shape.type)
-            yield place.make_error(
+            yield location.make_error(
                 "type",
                 f"{shorten_repr(value)} is not of type {type_name}",
                 reason=REFUSED_WHY,
@@ -342,15 +342,15 @@ class Fit:
                 answer=_format_form_refusal(type_name),
             )
         else:
-            checks: dict[str, Callable[[Any, Shape, Place], Iterator[Finding]]]
+            checks: dict[str, Callable[[Any, Shape, Location], Iterator[Finding]]]
             checks = {"structure": self._check_structure, "list": self._list, "map": self._map}
-            yield from checks.get(shape.type, check_scalar)(value, shape, place)
+            yield from checks.get(shape.type, check_scalar)(value, shape, location)
 
-    def _check_structure(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+    def _check_structure(self, value: dict, shape: Shape, location: Location) -> Iterator[Finding]:
         """Check a structure: required and unknown members, unions, and each member's value."""
         for name in shape.body.get("required", ()):
             if value.get(name) is None:
-                yield place.make_error(
+                yield location.make_error(
                     "missing-member",
                     f"{name} is missing",
                     reason=REFUSED_WHY,
@@ -358,7 +358,7 @@ class Fit:
                     source=f"{shape.source}.{name}",
                 )
         if shape.body.get("union") and len(value) != 1:
-            yield place.make_error(
+            yield location.make_error(
                 "one-of",
                 f"exactly one member is needed, there are {len(value)}: "
                 f"{shorten_repr(list(value))}",
@@ -369,7 +369,7 @@ class Fit:
         for name, item in value.items():
             if name not in shape.members:
                 free = [member for member in shape.members if member not in value]
-                yield place.join(name).make_error(
+                yield location.join(name).make_error(
                     "unknown-member",
                     f"{shape.name} has no member {name!r}",
                     reason="the service refuses the definition, or the request when the step "
@@ -380,45 +380,45 @@ class Fit:
                 )
             # A required member that is null was already reported as missing.
             elif item is not None or name not in shape.body.get("required", ()):
-                yield from self.check(item, shape.find_member(name), place.join(name))
+                yield from self.check(item, shape.find_member(name), location.join(name))
 
-    def _list(self, value: list, shape: Shape, place: Place) -> Iterator[Finding]:
+    def _list(self, value: list, shape: Shape, location: Location) -> Iterator[Finding]:
         """Check a list's length and its items."""
-        yield from _check_length(value, shape, place, "items")
+        yield from _check_length(value, shape, location, "items")
         for index, item in enumerate(value):
-            yield from self.check(item, shape.find_item(), place.join(index))
+            yield from self.check(item, shape.find_item(), location.join(index))
 
-    def _map(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+    def _map(self, value: dict, shape: Shape, location: Location) -> Iterator[Finding]:
         """Check a map's number of entries, and its keys and values."""
-        yield from _check_length(value, shape, place, "entries")
+        yield from _check_length(value, shape, location, "entries")
         for name, item in value.items():
-            yield from check_scalar(name, shape.find_key(), place.join(name))
-            yield from self.check(item, shape.find_value(), place.join(name))
+            yield from check_scalar(name, shape.find_key(), location.join(name))
+            yield from self.check(item, shape.find_value(), location.join(name))
 
-    def _check_expression(self, value: dict, shape: Shape, place: Place) -> Iterator[Finding]:
+    def _check_expression(self, value: dict, shape: Shape, location: Location) -> Iterator[Finding]:
         """Check the type of an expression, and the values that it may have."""
         value_type = infer_type(value, self.document, self.steps)
         if value_type.type == ANY:
             return
         if value_type.type not in EXPRESSIONS.get(shape.type, {shape.type}):
-            yield _make_expression_finding(value, value_type, shape, place)
+            yield _make_expression_finding(value, value_type, shape, location)
             return
         # An S3 URI starts with constant text. Other patterns need text that is known only in an
         # execution.
         if value_type.outline and "s3" in str(shape.body.get("pattern"))[:12]:
-            yield from _check_pattern(value_type.outline, shape, place)
+            yield from _check_pattern(value_type.outline, shape, location)
         for candidate in value_type.values:
             if _is_a(candidate, shape.type):
                 yield from _relabel_findings(
-                    value, candidate, check_scalar(candidate, shape, place)
+                    value, candidate, check_scalar(candidate, shape, location)
                 )
 
 
-def check_scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
+def check_scalar(value: Any, shape: Shape, location: Location) -> Iterator[Finding]:
     """Check the enum, pattern and length of a string, or the range of a number."""
     enum = shape.body.get("enum")
     if enum and value not in enum:
-        yield place.make_error(
+        yield location.make_error(
             "enum",
             f"{shorten_repr(value)} is not one of the {len(enum)} values of {shape.name}",
             reason=REFUSED_WHY,
@@ -426,14 +426,14 @@ def check_scalar(value: Any, shape: Shape, place: Place) -> Iterator[Finding]:
             source=shape.source,
         )
     elif isinstance(value, str):
-        unlike = list(_check_pattern(value, shape, place))
+        unlike = list(_check_pattern(value, shape, location))
         # One finding is enough: text with the wrong form often has the wrong length, too.
-        yield from unlike or _check_length(value, shape, place, "characters")
+        yield from unlike or _check_length(value, shape, location, "characters")
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        least, most = shape.body.get("min", float("-inf")), shape.body.get("max", float("inf"))
-        if not least <= value <= most:
-            bound = f"at least {least}" if value < least else f"at most {most}"
-            yield place.make_error(
+        minimum, maximum = shape.body.get("min", float("-inf")), shape.body.get("max", float("inf"))
+        if not minimum <= value <= maximum:
+            bound = f"at least {minimum}" if value < minimum else f"at most {maximum}"
+            yield location.make_error(
                 "range",
                 f"{value} is out of range: {bound}",
                 reason=REFUSED_WHY,
@@ -448,12 +448,12 @@ def _is_a(value: Any, type_: str) -> bool:
     return fits and (type_ == "boolean" or not isinstance(value, bool))
 
 
-def _check_pattern(value: str, shape: Shape, place: Place) -> Iterator[Finding]:
+def _check_pattern(value: str, shape: Shape, location: Location) -> Iterator[Finding]:
     """Check that a string matches the pattern of its shape, if Python can express the pattern."""
     text = shape.body.get("pattern")
     regex = compile_pattern(text) if text else None
     if regex and not regex.fullmatch(value):
-        yield place.make_error(
+        yield location.make_error(
             "pattern",
             f"{shorten_repr(value)} does not match {text}",
             reason=REFUSED_WHY,
@@ -467,17 +467,17 @@ CITATIONS = {"ProcessingInputs": "#2554, "}
 
 
 def _check_length(
-    value: str | list | dict, shape: Shape, place: Place, unit: str
+    value: str | list | dict, shape: Shape, location: Location, unit: str
 ) -> Iterator[Finding]:
     """Check the length of a value; ``unit`` says what is counted, such as ``items``."""
-    least, most = shape.body.get("min", 0), shape.body.get("max", float("inf"))
-    if not least <= len(value) <= most:
-        limits = f"at least {least}" if len(value) < least else f"at most {most}"
-        yield place.make_error(
+    minimum, maximum = shape.body.get("min", 0), shape.body.get("max", float("inf"))
+    if not minimum <= len(value) <= maximum:
+        limits = f"at least {minimum}" if len(value) < minimum else f"at most {maximum}"
+        yield location.make_error(
             "length",
             f"{len(value)} {unit}, {limits} are allowed",
             reason=REFUSED_WHY,
-            fix=f"shorten it to {most}" if len(value) > most else f"give at least {least}",
+            fix=f"shorten it to {maximum}" if len(value) > maximum else f"give at least {minimum}",
             source=CITATIONS.get(shape.name, "") + shape.source,
         )
 
@@ -502,7 +502,7 @@ def _convert(value: Any, type_name: str) -> str:
 
 
 def _make_expression_finding(
-    value: dict, value_type: ExpressionType, shape: Shape, place: Place
+    value: dict, value_type: ExpressionType, shape: Shape, location: Location
 ) -> Finding:
     """Return the finding about an expression whose type is not the one that the shape needs."""
     type_name = JSON.get(shape.type, shape.type)
@@ -512,7 +512,7 @@ def _make_expression_finding(
         answer = f"Cannot assign property reference [{value[GET]}] {target}."
     text = value.get(GET, JOIN)
     if type_name == "string" and value_type.type in ("integer", "float", "boolean"):
-        return place.make_error(
+        return location.make_error(
             "number-in-string",
             f"{text} is of type {value_type.type}, but a string is needed here",
             reason=REFUSAL,
@@ -523,7 +523,7 @@ def _make_expression_finding(
     source = (
         f"#2345, {shape.source}" if type_name in ("list", "object") else f"#4867, {shape.source}"
     )
-    return place.make_error(
+    return location.make_error(
         "expression-type",
         f"{text} is of type {JSON.get(value_type.type, value_type.type)}, but {type_name} is "
         "needed here",

@@ -38,13 +38,13 @@ class Batch:
     lines: np.ndarray
     """int64 of shape (records,): the line or record number of each good record."""
 
-    bad: list[Bad]
+    bad_records: list[Bad]
     """Bad records, in the file's order."""
 
     @property
     def record_count(self) -> int:
         """Return the number of records, good and bad."""
-        return len(self.lines) + len(self.bad)
+        return len(self.lines) + len(self.bad_records)
 
 
 def build_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
@@ -101,17 +101,19 @@ def make_row_excerpt(records: pa.RecordBatch, row: int) -> str:
 
 
 def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
-    """Return the batch with some records moved to ``Batch.bad``; ``reasons``: {row: reason}."""
+    """Return the batch with some records moved to ``Batch.bad_records``; ``reasons``: {row:
+    reason}.
+    """
     if not reasons:
         return batch
     lines, records = batch.lines, batch.records
-    bad = [
+    bad_records = [
         Bad(int(lines[row]), reason, make_row_excerpt(records, row))
         for row, reason in reasons.items()
     ]
-    good = np.setdiff1d(np.arange(len(lines)), list(reasons))
-    bad = sorted([*batch.bad, *bad], key=lambda record: record.line)
-    return Batch(records.take(pa.array(good)), lines[good], bad)
+    good_rows = np.setdiff1d(np.arange(len(lines)), list(reasons))
+    bad_records = sorted([*batch.bad_records, *bad_records], key=lambda record: record.line)
+    return Batch(records.take(pa.array(good_rows)), lines[good_rows], bad_records)
 
 
 def decode_dictionary(array: pa.Array) -> pa.Array:
@@ -119,10 +121,10 @@ def decode_dictionary(array: pa.Array) -> pa.Array:
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
-def make_bad_batch(bad: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
+def make_bad_batch(bad_records: Sequence[Bad], columns: Mapping[str, "Column"]) -> Batch:
     """Return a batch that contains only bad records."""
     none = pa.RecordBatch.from_pylist([], schema=build_schema(columns))
-    return Batch(none, np.empty(0, np.int64), list(bad))
+    return Batch(none, np.empty(0, np.int64), list(bad_records))
 
 
 def merge_batches(batches: Sequence[Batch]) -> Batch:
@@ -132,5 +134,5 @@ def merge_batches(batches: Sequence[Batch]) -> Batch:
     return Batch(
         pa.concat_batches([batch.records for batch in batches]),
         np.concatenate([batch.lines for batch in batches]),
-        [bad for batch in batches for bad in batch.bad],
+        [bad_record for batch in batches for bad_record in batch.bad_records],
     )

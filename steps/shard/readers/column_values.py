@@ -115,10 +115,10 @@ def convert_field(name: str, column: "Column", field: bytes) -> Any:
         BadRecord: the field is not UTF-8, or not a value of the column's kind.
     """
     text = decode_text(field, f"column {name!r} is")
-    return from_text(name, column, text) if text else None
+    return parse_text(name, column, text) if text else None
 
 
-def from_text(name: str, column: "Column", text: str) -> Any:
+def parse_text(name: str, column: "Column", text: str) -> Any:
     """Return the value of a text; for the kinds text and category, that is the text itself.
 
     Raises:
@@ -161,7 +161,7 @@ def convert_column(
     values, reasons = parsed_column.to_pylist(), {}
     for row, text in enumerate(values):
         try:
-            values[row] = None if text is None else from_text(name, column, text)
+            values[row] = None if text is None else parse_text(name, column, text)
         except BadRecord as error:
             values[row], reasons[row] = None, str(error)
     return pa.array(values, record_type(column)), reasons
@@ -184,7 +184,7 @@ def _convert_json_value(name: str, column: "Column", value: Any) -> Any:
                     f"column {name!r} is {show_value(value)}, expected an array of numbers"
                 )
             return convert_numbers(name, column, value)
-    return from_text(name, column, _check_json_text(name, value))
+    return parse_text(name, column, _check_json_text(name, value))
 
 
 def _check_json_text(name: str, value: Any) -> str:
@@ -261,7 +261,7 @@ def replace_empty_texts(texts: pa.StringArray) -> pa.StringArray:
     return pa.StringArray.from_buffers(len(texts), *content, present)
 
 
-def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int, str]:
+def find_bad_lists(name: str, lists: pa.ListArray, length: int | None) -> dict[int, str]:
     """Return {row: reason} for lists of float64 that make their records bad."""
     elements = lists.flatten().to_numpy(zero_copy_only=False)
     widths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
@@ -274,9 +274,9 @@ def list_reasons(name: str, lists: pa.ListArray, length: int | None) -> dict[int
     # In reverse, so that the first of several bad elements in a list is named.
     for position in reversed(np.flatnonzero(~np.isfinite(elements)).tolist()):
         row = int(np.searchsorted(ends, position, side="right"))
-        place = position - int(ends[row] - widths[row])
-        value = lists[row].as_py()[place]
-        reasons[row] = explain_bad_element(name, place, value)
+        index = position - int(ends[row] - widths[row])
+        value = lists[row].as_py()[index]
+        reasons[row] = explain_bad_element(name, index, value)
     return reasons
 
 
@@ -286,17 +286,19 @@ def lacks_required(records: pa.RecordBatch, columns: Mapping[str, "Column"]) -> 
 
 
 def check_limits(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield the batches, with records that break a rule of a column moved to ``Batch.bad``.
+    """Yield the batches, with records that break a rule of a column moved to ``Batch.bad_records``.
 
     The rules are ``Column.limit`` and ``Column.refuse``.
     """
     picky = {n: c for n, c in columns.items() if c.limit < inf or c.refuse is not None}
     for batch in batches:
-        yield _check_batch_limits(batch, picky)
+        yield _reject_invalid_records(batch, picky)
 
 
-def _check_batch_limits(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
-    """Return the batch with records that break a rule of a column moved to ``Batch.bad``."""
+def _reject_invalid_records(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
+    """Return the batch with records that break a rule of a column moved to
+    ``Batch.bad_records``.
+    """
     reasons: dict[int, str] = {}
     # In reverse, so that the first of several bad columns is named.
     for name, column in reversed(list(columns.items())):
@@ -371,12 +373,12 @@ def convert_numbers(name: str, column: "Column", values: Sequence[Any]) -> list[
         BadRecord: an element is not one, or the list does not have the column's length.
     """
     elements = []
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         element = None
         if isinstance(value, float | Number):
-            element = convert_number(column, value, f"column {name!r} contains at index {place}")
+            element = convert_number(column, value, f"column {name!r} contains at index {index}")
         if element is None:
-            raise BadRecord(explain_bad_element(name, place, value))
+            raise BadRecord(explain_bad_element(name, index, value))
         elements.append(element)
     if column.length is not None and len(elements) != column.length:
         raise BadRecord(explain_wrong_length(name, len(elements), column.length))
@@ -394,10 +396,10 @@ def parse_array(name: str, column: "Column", text: str) -> list[float]:
     return convert_numbers(name, column, values)
 
 
-def explain_bad_element(name: str, place: int, value: Any) -> str:
+def explain_bad_element(name: str, index: int, value: Any) -> str:
     """Return the reason why an element that is not a finite number makes a record bad."""
     return (
-        f"column {name!r} contains {show_value(value)} at index {place}, expected a finite number"
+        f"column {name!r} contains {show_value(value)} at index {index}, expected a finite number"
     )
 
 

@@ -108,7 +108,7 @@ def _read_header(path: Path, dialect: Dialect, window: Window, count: LineCount)
     while window.start < window.stop and data[window.start] in (LF, CR):
         window.start += 1
     count.add(data, begin, window.start)
-    end = dialect.complete(data, window.start, window.stop) if len(window) else None
+    end = dialect.find_complete_end(data, window.start, window.stop) if len(window) else None
     if end is not None:
         names = _split_fields(data[window.start : end], dialect)
         count.add(data, window.start, end)
@@ -150,7 +150,7 @@ def _parse_windows(
         if len(window) < min(2 * rest, MAX_RECORD_BYTES) and not window.last:
             continue  # a large record continues: it is not parsed again after every chunk
         if giant is not None:
-            end = table.dialect.complete(window.data, window.start, window.stop)
+            end = table.dialect.find_complete_end(window.data, window.start, window.stop)
             if end is None:
                 _shorten(window, table.dialect, count)
                 continue
@@ -208,7 +208,7 @@ class Table:
             start, stop = window.start, min(window.start + size, window.stop)
             end = self.dialect.find_probable_end(window.data, start, stop)
             line = count.find_line_number(window.data, start)
-            batch = self.fast(window.data, start, end, line)
+            batch = self.parse_fast(window.data, start, end, line)
             if batch is not None:
                 count.add(window.data, start, end)
                 window.start, size = end, 2 * size
@@ -216,7 +216,7 @@ class Table:
                 size = max(size // FANOUT, PIECE_BYTES)
                 continue
             else:
-                batch = self.exact(window, count, stop)
+                batch = self.parse_exactly(window, count, stop)
             # Only the beginning of a record is left. It waits for the next window.
             if window.start == start:
                 break
@@ -224,7 +224,7 @@ class Table:
                 batches.append(batch)
         return merge_batches(batches) if batches else make_bad_batch([], self.columns)
 
-    def fast(self, data: bytearray, start: int, stop: int, line: int) -> Batch | None:
+    def parse_fast(self, data: bytearray, start: int, stop: int, line: int) -> Batch | None:
         """Return all records in this part, which begins in ``line``; None when one may be bad, or
         it does not end at ``stop``.
         """
@@ -315,13 +315,13 @@ class Table:
                 return f'{start}"x{middle}x"{rest}\n'.encode()
         return b""
 
-    def exact(self, window: Window, count: LineCount, stop: int) -> Batch:
+    def parse_exactly(self, window: Window, count: LineCount, stop: int) -> Batch:
         """Return the records that begin before ``stop``, parsed one by one, with the bad ones."""
         rows: list[list] = []
         lines: list[int] = []
-        bad: list[Bad] = []
+        bad_records: list[Bad] = []
         while window.start < stop:
-            end = self.dialect.complete(window.data, window.start, window.stop)
+            end = self.dialect.find_complete_end(window.data, window.start, window.stop)
             if end is None and not window.last:
                 break
             raw = bytes(window.data[window.start : end or window.stop])
@@ -332,10 +332,10 @@ class Table:
                     lines.append(line)
                 except BadRecord as error:
                     raw = _cut_first_line(raw) if isinstance(error, StrayQuote) else raw
-                    bad.append(Bad(line, str(error), make_excerpt(raw)))
+                    bad_records.append(Bad(line, str(error), make_excerpt(raw)))
             count.add(raw, 0, len(raw))
             window.start += len(raw)
-        return Batch(build_row_batch(rows, self.columns), np.array(lines, np.int64), bad)
+        return Batch(build_row_batch(rows, self.columns), np.array(lines, np.int64), bad_records)
 
     def _parse_row(self, raw: bytes, is_closed: bool) -> list:
         """Return the declared columns of one record; raise ``BadRecord`` if it cannot be used."""
@@ -350,10 +350,10 @@ class Table:
                 raise StrayQuote(f"{reason}; a quoted field in it continues over line ends")
             raise BadRecord(reason)
         refuse_nul(raw)
-        return convert_csv_row([fields[i] for i in self._places], self.columns)
+        return convert_csv_row([fields[i] for i in self._column_positions], self.columns)
 
     @cached_property
-    def _places(self) -> list[int]:
+    def _column_positions(self) -> list[int]:
         """Return the position of each declared column in the header."""
         return [self.names.index(name) for name in self.columns]
 

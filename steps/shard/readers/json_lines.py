@@ -33,8 +33,8 @@ from steps.shard.readers.column_values import (
     convert_column,
     convert_json_row,
     decode_text,
+    find_bad_lists,
     lacks_required,
-    list_reasons,
     replace_infinities,
 )
 from steps.shard.readers.raw_bytes import CR, Block
@@ -135,7 +135,7 @@ def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) 
         array = replace_infinities(array) if field.type == pa.float64() else array
         array, reasons = convert_column(field.name, column, array)
         if column.kind == "list":
-            reasons = list_reasons(field.name, array, column.length)
+            reasons = find_bad_lists(field.name, array, column.length)
         if reasons:
             raise ValueError("a record is bad")
         arrays.append(encode_category(array, column.kind))
@@ -174,7 +174,7 @@ def _find_first_values(block: Block, columns: Mapping[str, "Column"]) -> dict[st
 
 def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
     """Return all records, parsed line by line, with the reasons for bad ones."""
-    rows, lines, bad = [], [], []
+    rows, lines, bad_records = [], [], []
     for number, raw in block.iter_lines():
         if not raw.strip(WHITE_SPACE):
             continue
@@ -182,8 +182,8 @@ def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
             rows.append(_parse_row(raw, columns))
             lines.append(number)
         except BadRecord as error:
-            bad.append(Bad(number, str(error), make_excerpt(raw)))
-    return Batch(build_row_batch(rows, columns), np.array(lines, np.int64), bad)
+            bad_records.append(Bad(number, str(error), make_excerpt(raw)))
+    return Batch(build_row_batch(rows, columns), np.array(lines, np.int64), bad_records)
 
 
 def _parse_row(raw: bytes, columns: Mapping[str, "Column"]) -> list[Any]:

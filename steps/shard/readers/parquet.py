@@ -23,7 +23,7 @@ from steps.shard.readers.column_values import (
     BadRecord,
     convert_column,
     decode_text,
-    list_reasons,
+    find_bad_lists,
     replace_infinities,
     show_value,
 )
@@ -165,12 +165,12 @@ def _convert_batch(
     reasons: dict[int, str] = {}
     # In reverse, so that the first of several bad columns in a row is named.
     for name, column in reversed(list(columns.items())):
-        array, bad = convert_array(name, record_batch[name], column)
+        array, bad_values = convert_array(name, record_batch[name], column)
         arrays.insert(0, array)
         if column.required and array.null_count:
             nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
             reasons |= {int(row): f"column {name!r} is required and has no value" for row in nulls}
-        reasons |= bad
+        reasons |= bad_values
     records = pa.RecordBatch.from_arrays(arrays, schema=build_schema(columns))
     batch = Batch(records, np.arange(number, number + len(records)), [])
     if not reasons:
@@ -182,7 +182,7 @@ def _convert_batch(
         for array, column in zip(good_batch.records.columns, columns.values(), strict=True)
     ]
     good_records = pa.RecordBatch.from_arrays(arrays, schema=records.schema)
-    return Batch(good_records, good_batch.lines, good_batch.bad)
+    return Batch(good_records, good_batch.lines, good_batch.bad_records)
 
 
 FIRST = (datetime.min.replace(tzinfo=UTC) - BEGIN) // MICROSECOND
@@ -288,11 +288,11 @@ def _convert_lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arr
     widths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     ends = np.cumsum([0, *widths], dtype=np.int32)
     lists = pa.ListArray.from_arrays(ends, values, mask=array.is_null())
-    reasons = list_reasons(name, lists, column.length)
+    reasons = find_bad_lists(name, lists, column.length)
     for index, form in reversed(expectations.items()):
         row = int(np.searchsorted(ends, index, side="right")) - 1
-        value, place = show_value(elements[index].as_py()), index - int(ends[row])
-        reasons[row] = f"column {name!r} contains at index {place} {value}, expected {form}"
+        value, list_index = show_value(elements[index].as_py()), index - int(ends[row])
+        reasons[row] = f"column {name!r} contains at index {list_index} {value}, expected {form}"
     return lists, reasons
 
 

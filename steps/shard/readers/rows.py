@@ -32,24 +32,24 @@ def gather_batches(
 ) -> Iterator[Batch]:
     """Gather the records into batches of about ``raw_bytes.CHUNK_BYTES``, or of one record."""
     rows: list[Row] = []
-    bad: list[Bad] = []
+    bad_records: list[Bad] = []
     size = 0
     for row in row_stream:
         if isinstance(row, Bad):
-            bad.append(row)
+            bad_records.append(row)
             continue
         if rows and size + row.bytes > raw_bytes.CHUNK_BYTES:
-            yield _build_batch(rows, bad, columns)
-            rows, bad, size = [], [], 0
+            yield _build_batch(rows, bad_records, columns)
+            rows, bad_records, size = [], [], 0
         rows.append(row)
         size += row.bytes
-    if rows or bad:
-        yield _build_batch(rows, bad, columns)
+    if rows or bad_records:
+        yield _build_batch(rows, bad_records, columns)
 
 
-def _build_batch(rows: list[Row], bad: list[Bad], columns: Mapping[str, "Column"]) -> Batch:
+def _build_batch(rows: list[Row], bad_records: list[Bad], columns: Mapping[str, "Column"]) -> Batch:
     records = build_row_batch([row.values for row in rows], columns)
-    return Batch(records, np.array([row.line for row in rows], np.int64), bad)
+    return Batch(records, np.array([row.line for row in rows], np.int64), bad_records)
 
 
 def check_names(path: Path, names: Sequence[str], column_names: Iterable[str]) -> None:
@@ -67,8 +67,9 @@ def check_names(path: Path, names: Sequence[str], column_names: Iterable[str]) -
                 f"{shorten(', '.join(map(repr, names)), 600)}: rename it, or change the recipe"
             )
         if names.count(name) > 1:
-            places = [str(i) for i, other in enumerate(names, 1) if other == name]
+            positions = [str(i) for i, other in enumerate(names, 1) if other == name]
             raise DataError(
-                f"{path}: column {name!r} occurs {len(places)} times, as {', '.join(places)}; "
+                f"{path}: column {name!r} occurs {len(positions)} times, as "
+                f"{', '.join(positions)}; "
                 "which one is meant? Rename the others"
             )

@@ -63,14 +63,14 @@ class _Header(tarfile.TarInfo):
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> "_Header":
         """Return the next header; raise EOFError if it is damaged or truncated."""
-        place = tarfile_.offset
+        offset = tarfile_.offset
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.HeaderError as error:
-            if not place or isinstance(error, Zeros):  # zeros mark the end of an archive
+            if not offset or isinstance(error, Zeros):  # zeros mark the end of an archive
                 raise
             raise EOFError(
-                f"at byte {place} is neither a member nor the end of the archive"
+                f"at byte {offset} is neither a member nor the end of the archive"
             ) from error
 
 

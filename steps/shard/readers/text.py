@@ -114,7 +114,7 @@ def parse_fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
 
 def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
     """Return all records, parsed line by line, with the reasons for bad ones."""
-    texts, lines, bad = [], [], []
+    texts, lines, bad_records = [], [], []
     for number, raw in block.iter_lines():
         if not raw.strip():
             continue
@@ -123,9 +123,9 @@ def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
             texts.append(decode_text(raw).rstrip("\r\n"))
             lines.append(number)
         except BadRecord as error:
-            bad.append(Bad(number, str(error), make_excerpt(raw)))
+            bad_records.append(Bad(number, str(error), make_excerpt(raw)))
     records = _build_records(pa.array(texts, pa.string()), columns)
-    return Batch(records, np.array(lines, np.int64), bad)
+    return Batch(records, np.array(lines, np.int64), bad_records)
 
 
 def refuse_nul(raw: bytes) -> None:
@@ -239,15 +239,15 @@ class Dialect:
         record = f"{field}(?:{self.delimiter}{field.replace('<open>', '<later>')})*+"
         return re.compile(f"{record}(?:\r\n|\r|\n|\\Z)".encode())
 
-    def end(self, data: Data, start: int, stop: int) -> tuple[int, bool]:
+    def find_end(self, data: Data, start: int, stop: int) -> tuple[int, bool]:
         """Return the end of the record at ``start``, and whether its quotes are closed there."""
         match = self._record.match(data, start, stop)
         assert match, "the pattern also matches nothing"
         return match.end(), match.lastgroup is None
 
-    def complete(self, data: Data, start: int, stop: int) -> int | None:
+    def find_complete_end(self, data: Data, start: int, stop: int) -> int | None:
         """Return the end of the record at ``start``, or None if it may continue after ``stop``."""
-        end, is_closed = self.end(data, start, stop)
+        end, is_closed = self.find_end(data, start, stop)
         return end if is_closed and data[end - 1] in (LF, CR) else None
 
     def find_probable_end(self, data: Data, start: int, stop: int) -> int:
@@ -305,11 +305,11 @@ class Dialect:
         # If each opening quote begins a field, all quotes are in pairs.
         if np.isin(characters, (ord(self.delimiter), LF, CR, QUOTE)).all():
             return _find_nonblank_lines(codes, ends[np.searchsorted(quotes, ends) % 2 == 0])
-        starts, place = [], start
-        while place < stop:
-            if data[place] not in (LF, CR):
-                starts.append(place - start)
-            place, _ = self.end(data, place, stop)
+        starts, position = [], start
+        while position < stop:
+            if data[position] not in (LF, CR):
+                starts.append(position - start)
+            position, _ = self.find_end(data, position, stop)
         return np.array(starts, np.int64)
 
     def shorten_record(self, data: Data, start: int, stop: int) -> bytes:
@@ -317,12 +317,12 @@ class Dialect:
 
         The record continues after them as it would after the original bytes.
         """
-        if not self.end(data, start, stop)[1]:
+        if not self.find_end(data, start, stop)[1]:
             return b'"'  # the record is in a quoted field
         delimiter = self.delimiter.encode()
         if data[stop - 1 : stop] == delimiter:
             return b"x" + delimiter  # the record is at the start of a field
-        after_quote = not self.end(data[start:stop] + b'"', 0, stop - start + 1)[1]
+        after_quote = not self.find_end(data[start:stop] + b'"', 0, stop - start + 1)[1]
         # After a closing quote, another one would continue the quoted field. In an unquoted field,
         # a quote is a character.
         return b'""' if after_quote else b"x"

@@ -51,12 +51,12 @@ def main() -> int:
     status = start(config, note if is_first() else None)
     if status != 0 and not FAILURE.exists():  # a user's own driver may not have written it
         write(FAILURE, f"{description['script']} ended with exit status {status}; see the log")
-    if status == 0 and is_first() and (refusal := refuse_model(MODEL)):
+    if status == 0 and is_first() and (refusal := explain_bad_model(MODEL)):
         write(FAILURE, f"{description['script']} {refusal}")
         print(f"error: {description['script']} {refusal}", flush=True)
         return 1
     if status == 0 and is_first():
-        complete(MODEL, description | {"training": note["training"]}, config["inference"])
+        add_description(MODEL, description | {"training": note["training"]}, config["inference"])
     return status
 
 
@@ -201,7 +201,7 @@ def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
 
 def forward_signal(number: int) -> None:
     """Send the signal to the children of this process, or exit if there are none."""
-    child_pids = children(os.getpid())
+    child_pids = list_child_pids(os.getpid())
     for child in child_pids:
         with contextlib.suppress(ProcessLookupError):  # it has ended in the meantime
             os.kill(child, number)
@@ -209,7 +209,7 @@ def forward_signal(number: int) -> None:
         sys.exit(128 + number)
 
 
-def children(parent: int) -> list[int]:
+def list_child_pids(parent: int) -> list[int]:
     """Return the process ids of a process's living children.
 
     Processes may end while this runs. ``Path.glob`` would then raise ESRCH in the driver's signal
@@ -233,7 +233,7 @@ def keep_note(folder: Path, note: dict[str, Any]) -> None:
     write(folder / NOTE, json.dumps(note))
 
 
-def refuse_model(folder: Path) -> str | None:
+def explain_bad_model(folder: Path) -> str | None:
     """Return why there is no model although the script succeeded, or None if there is one.
 
     Without this check SageMaker would accept an empty folder, and the next steps would register it.
@@ -261,7 +261,7 @@ def refuse_model(folder: Path) -> str | None:
     )
 
 
-def complete(model: Path, description: dict[str, Any], inference: str | None) -> None:
+def add_description(model: Path, description: dict[str, Any], inference: str | None) -> None:
     """Add the description, the package list and the inference script to the model's folder."""
     code, lines = model / "code", list_packages()
     code.mkdir(parents=True, exist_ok=True)

@@ -158,7 +158,7 @@ def test_code_that_is_not_here_is_assumed_to_be_as_it_was(shapes: Path):
     of = traced_shapes.ShapesKey("nowhere.to_be_found", {"width": 1}, "bf16")
     [file] = shapes.iterdir()
     units = {name: v for name, v in json.loads(file.read_text()).items() if name != "of"}
-    traced_shapes.keep(of, units)
-    found, assumed = traced_shapes.find(of)
+    traced_shapes.store_shapes(of, units)
+    found, assumed = traced_shapes.find_shapes(of)
     assert found.parameters == PARAMETERS
     assert assumed and assumed[0].startswith("the code of workload nowhere.to_be_found, not here")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.compile.compilation import Asset, read_folder, step_code
+from pipelines.compile.compilation import Asset, collect_step_code, read_folder
 from tests.conditions.evidence import CHAMPION, Evidence
 from trainyard.common.errors import DefinitionError
 
@@ -49,14 +49,16 @@ def test_a_step_carries_what_its_job_needs_and_nothing_else():
     measuring = "training/tools/shapes.py"
     assert (CHECKOUT / measuring).is_file()
     for step in STEPS:
-        code = step_code(CHECKOUT, step, None)
+        code = collect_step_code(CHECKOUT, step, None)
         assert {name for name in code if name.endswith("job.py")} == {f"steps/{step}/job.py"}
         assert measuring not in code
         for name, content in code.items():
             assert not name.endswith("step.py")
             assert not re.search(rb"(import|from) sagemaker\b", content)
-    assert not any(name.startswith("training/") for name in step_code(CHECKOUT, "gate", None))
-    carried = set(step_code(CHECKOUT, "shard", None))
+    assert not any(
+        name.startswith("training/") for name in collect_step_code(CHECKOUT, "gate", None)
+    )
+    carried = set(collect_step_code(CHECKOUT, "shard", None))
     assert {"steps/shard/raw_objects.py", "steps/shard/readers/__init__.py",
             "training/data/shard_writer.py",
             "training/workloads/language_model/scores.py"} <= carried  # fmt: skip
@@ -68,7 +70,7 @@ def test_a_step_carries_what_its_job_needs_and_nothing_else():
 
 def carried(folder: Path, step: str) -> dict[str, str]:
     """Write a step's code into ``folder``; an environment with nothing else of ours to import."""
-    for name, content in step_code(CHECKOUT, step, None).items():
+    for name, content in collect_step_code(CHECKOUT, step, None).items():
         path = folder / "code" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
@@ -122,6 +124,6 @@ def test_the_carried_gate_job_judges_scores(tmp_path: Path, run_python):
 def test_users_own_workload_travels_with_the_code(tmp_path: Path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "__init__.py").write_text("")
-    assert "mine/__init__.py" in step_code(CHECKOUT, "train", tmp_path)
+    assert "mine/__init__.py" in collect_step_code(CHECKOUT, "train", tmp_path)
     with pytest.raises(DefinitionError, match="workload.source: .*nowhere is not a folder"):
-        step_code(CHECKOUT, "train", tmp_path / "nowhere")
+        collect_step_code(CHECKOUT, "train", tmp_path / "nowhere")

@@ -9,7 +9,7 @@ from sagemaker.core import image_uris
 from pipelines.compile.compile_session import choose_inference_image, choose_training_image
 from pipelines.recipe.config import Recipe, Retry
 from pipelines.recipe.read_recipe import load
-from training.strategy_table import OLDEST_TORCH, release
+from training.strategy_table import OLDEST_TORCH, parse_release
 from trainyard.common.errors import RecipeError
 from trainyard.language.retries import CAUSES, WORDS
 
@@ -33,8 +33,8 @@ def test_each_image_has_its_own_python_and_the_defaults_are_the_newest_that_the_
     assert "/pytorch-training:2.8.0-gpu-py312" in choose_training_image(older, REGION)
     assert "/pytorch-inference:2.5.1-gpu-py311" in choose_inference_image(older, REGION)
     inference = image_uris.config_for_framework("pytorch")["inference"]["versions"]
-    assert recipe.images.pytorch_version == max(TRAINING, key=release)
-    assert recipe.images.inference_version == max(inference, key=release)
+    assert recipe.images.pytorch_version == max(TRAINING, key=parse_release)
+    assert recipe.images.inference_version == max(inference, key=parse_release)
 
 
 def test_a_registry_of_ones_own_has_awss_images_under_their_names():
@@ -77,8 +77,10 @@ def accepted(version: str, *overrides: str) -> bool:
 def test_a_recipe_passes_with_just_the_images_under_which_it_trains():
     """The training's tests run what passes here under the images' torch: make test-torch."""
     for version in VERSIONS:
-        assert accepted(version, *PIPELINE) == (release(version) >= release(OLDEST_TORCH))
-        assert accepted(version, *FLOAT8) == (release(version) >= (2, 10, 0))
+        assert accepted(version, *PIPELINE) == (
+            parse_release(version) >= parse_release(OLDEST_TORCH)
+        )
+        assert accepted(version, *FLOAT8) == (parse_release(version) >= (2, 10, 0))
 
 
 def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():
@@ -98,16 +100,18 @@ def region(monkeypatch: pytest.MonkeyPatch):
 def test_the_sdk_has_the_same_causes_on_the_same_sides():
     from sagemaker.mlops.workflow import retry
 
-    of_jobs = {cause.name for cause in CAUSES.values() if cause.of_job}
+    of_jobs = {cause.name for cause in CAUSES.values() if cause.is_job_failure}
     assert of_jobs == {member.value for member in retry.SageMakerJobExceptionTypeEnum}
     assert set(CAUSES) - of_jobs == {member.value for member in retry.StepExceptionTypeEnum}
 
 
 def test_a_recipe_may_say_every_word_and_each_is_compiled():
-    from pipelines.compile.compile_session import retry_policies
+    from pipelines.compile.compile_session import build_retry_policies
 
     words = get_args(get_args(Retry.model_fields["causes"].annotation)[0])
     assert set(words) == set(WORDS)
     recipe = Recipe.model_construct(retry=Retry(max_attempts=2, causes=words))
-    compiled = [name for p in retry_policies(recipe) for name in p.to_request()["ExceptionType"]]
+    compiled = [
+        name for p in build_retry_policies(recipe) for name in p.to_request()["ExceptionType"]
+    ]
     assert sorted(compiled) == sorted(CAUSES)

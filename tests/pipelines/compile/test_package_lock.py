@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipelines.compile.compilation import step_code
-from pipelines.compile.package_lock import PACKAGES, Entry, compare, read, select_closure
+from pipelines.compile.compilation import collect_step_code
+from pipelines.compile.package_lock import (
+    PACKAGES,
+    Entry,
+    compare_with_image,
+    parse_lock,
+    select_closure,
+)
 from steps.gate.config import PACKAGES as OF_GATE
 from steps.installed import find_differences
 from steps.train.config import REQUIREMENTS
@@ -30,7 +36,7 @@ HASH = "sha256:" + "0" * 64
 
 
 def whole() -> list[Entry]:
-    return [entry for name in FILES for entry in read((CHECKOUT / name).read_text(), name)]
+    return [entry for name in FILES for entry in parse_lock((CHECKOUT / name).read_text(), name)]
 
 
 def asked(extra: str | None = None) -> Iterator[Requirement]:
@@ -82,7 +88,7 @@ def test_the_lock_covers_what_the_project_and_its_packages_ask_for():
 def test_the_training_image_and_make_run_have_the_part_of_the_lock_that_they_need(
     file: str, extra: str, without: set[str]
 ):
-    part = read((CHECKOUT / file).read_text(), file)
+    part = parse_lock((CHECKOUT / file).read_text(), file)
     assert set(e.line for e in part) < set(e.line for e in whole()), "make lock"
     entries = [*part, *(e for e in whole() if e.name in ("torch", "uv"))]
     assert not [str(r) for r in asked(extra) if not fits(r, entries)], "make lock"
@@ -103,7 +109,7 @@ def test_this_environment_is_the_lock_which_names_no_index():
 
 
 def test_torch_has_the_hashes_of_builds_with_cuda_and_of_those_for_the_cpu():
-    [torch] = read((CHECKOUT / "locks/torch.txt").read_text(), "torch")
+    [torch] = parse_lock((CHECKOUT / "locks/torch.txt").read_text(), "torch")
     known = {  # from PyTorch's index for the CPU: CPython 3.11, 3.12, 3.13, x86-64
         "6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b",
         "4ca4a9394b0c771238a4f73590fdbbc4debad85ed0fa63d026ae1b085da7d6e2",
@@ -125,16 +131,18 @@ def every_wish() -> set[str]:
 def test_a_job_installs_all_that_it_needs_from_the_lock_but_torch(step: str):
     """Pip refuses what is not in the file, since hashes are; torch it finds in the image."""
     wished = {"train": sorted(every_wish()), "gate": OF_GATE}.get(step, ())
-    text = step_code(CHECKOUT, step, None, wished)["requirements.txt"].decode()
-    entries = list(read(text, step))
+    text = collect_step_code(CHECKOUT, step, None, wished)["requirements.txt"].decode()
+    entries = list(parse_lock(text, step))
     missing = {Requirement(line).name for _, line in lacking(entries, entries)}
     assert {canonicalize_name(name) for name in missing} <= {"torch"}
-    known = {(e.name, e.version): e.hashes for e in read((CHECKOUT / PACKAGES).read_text(), "")}
+    known = {
+        (e.name, e.version): e.hashes for e in parse_lock((CHECKOUT / PACKAGES).read_text(), "")
+    }
     assert all(known[e.name, e.version] == e.hashes for e in entries)
 
 
 def test_another_package_changes_no_job_and_what_the_lock_has_not_is_refused():
-    entries = read((CHECKOUT / PACKAGES).read_text(), "")
+    entries = parse_lock((CHECKOUT / PACKAGES).read_text(), "")
     before = [entry.line for entry in select_closure(entries, OF_GATE, "gate")]
     more = Entry("more", "1", Requirement("more==1"), (HASH,), frozenset({"ruff"}))
     assert [entry.line for entry in select_closure([*entries, more], OF_GATE, "gate")] == before
@@ -153,17 +161,17 @@ def test_another_package_changes_no_job_and_what_the_lock_has_not_is_refused():
 )  # fmt: skip
 def test_what_nobody_could_install_again_is_refused(line: str):
     with pytest.raises(DefinitionError, match="mine: .* is not name==version with --hash=sha256"):
-        read(f"# mine\n{line}\n", "mine")
+        parse_lock(f"# mine\n{line}\n", "mine")
 
 
 def test_a_users_own_requirements_are_added_and_may_not_contradict(tmp_path: Path):
     (tmp_path / "requirements.txt").write_text(f"einops==0.8.2 --hash={HASH}\n")
-    files = step_code(CHECKOUT, "train", tmp_path)
-    usual = step_code(CHECKOUT, "train", None)["requirements.txt"].decode()
+    files = collect_step_code(CHECKOUT, "train", tmp_path)
+    usual = collect_step_code(CHECKOUT, "train", None)["requirements.txt"].decode()
     assert files["requirements.txt"].decode() == f"{usual}einops==0.8.2 \\\n    --hash={HASH}\n"
     (tmp_path / "requirements.txt").write_text(f"numpy==1.0.0 --hash={HASH}\n")
     with pytest.raises(DefinitionError, match="requirements.txt: numpy is 1.0.0, locks/packages"):
-        step_code(CHECKOUT, "train", tmp_path)
+        collect_step_code(CHECKOUT, "train", tmp_path)
 
 
 ENTRIES = st.builds(
@@ -184,7 +192,7 @@ ENTRIES = st.builds(
 @given(st.lists(ENTRIES, max_size=5))
 def test_what_is_written_is_read_again(entries: list[Entry]):
     text = "".join(entry.line for entry in entries)
-    assert [(e.name, e.line) for e in read(text, "it")] == [(e.name, e.line) for e in entries]
+    assert [(e.name, e.line) for e in parse_lock(text, "it")] == [(e.name, e.line) for e in entries]
 
 
 @pytest.mark.parametrize("text", [
@@ -192,7 +200,7 @@ def test_what_is_written_is_read_again(entries: list[Entry]):
     f"a==1 --hash={HASH}  # via b, C_d\n",
 ])  # fmt: skip
 def test_who_wants_a_package_stands_in_the_comment_however_uv_writes_it(text: str):
-    [entry] = read(f"# head\n{text}", "it")
+    [entry] = parse_lock(f"# head\n{text}", "it")
     assert (entry.version, entry.hashes, entry.wanted_by) == ("1", (HASH,), {"b", "c-d"})
 
 
@@ -206,20 +214,24 @@ def test_each_package_is_sorted_by_what_is_published():
     packages = {"numpy": version("numpy"), "scipy": "1.0", "pyyaml": ">=5"}
     names = ("numpy", "scipy", "pyyaml", "pandas", "click")
     entries = [*map(entry, names), entry("idna", "sys_platform == 'win32'")]
-    part = compare(entries, Image("a 1", "3.12", "", packages, named=("pandas",)))
+    part = compare_with_image(entries, Image("a 1", "3.12", "", packages, named=("pandas",)))
     assert part.has == [f"numpy {version('numpy')}"]
     assert part.replacements == [f"scipy 1.0 → {version('scipy')}"]
     assert (part.additions, part.not_published) == ([], ["pyyaml", "pandas", "click"])
     assert (part.conflicts, part.broken) == ([], [])
-    whole = compare(entries, Image("a 1", "3.12", "", packages, named=("pandas",), whole=True))
+    whole = compare_with_image(
+        entries, Image("a 1", "3.12", "", packages, named=("pandas",), whole=True)
+    )
     assert (whole.additions, whole.not_published) == (["click"], ["pyyaml", "pandas"])
 
 
 def test_what_breaks_and_what_conflicts_is_named_with_versions():
     image = Image("a 1", "3.9", "", {"numba": "0.61.0", "numpy": "1.0"})
-    found = compare([entry("numpy")], image)
+    found = compare_with_image([entry("numpy")], image)
     assert found.broken == [f"numpy {version('numpy')} needs Python >=3.11"]
     [conflict] = found.conflicts
     assert conflict.startswith("numba 0.61.0 needs numpy<2.2,>=1.24, the job installs 2.")
-    [unmet] = compare([entry("scipy")], Image("a 1", "3.12", "", {"numpy": "1.0"})).broken
+    [unmet] = compare_with_image(
+        [entry("scipy")], Image("a 1", "3.12", "", {"numpy": "1.0"})
+    ).broken
     assert unmet.startswith(f"scipy {version('scipy')} needs numpy<")

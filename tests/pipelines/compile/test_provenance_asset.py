@@ -11,7 +11,7 @@ from conditions.gate_documents import OriginRecord
 from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.provenance_asset import blank_record_name, hash_changes
 from pipelines.definition import build
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
 from tests.documents import keys_that_differ
 from tests.pipelines.test_definition import steps
@@ -19,7 +19,7 @@ from tests.pipelines.test_definition import steps
 
 def compiled(commit: str, *overrides: str) -> CompiledPipeline:
     recipe = load(Path("recipes/laptop.yaml"), overrides)
-    return build(recipe, resolve(recipe.aws), commit=commit, source=None)
+    return build(recipe, resolve_account(recipe.aws), commit=commit, source=None)
 
 
 @pytest.fixture(scope="module")

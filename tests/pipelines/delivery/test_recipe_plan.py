@@ -112,7 +112,7 @@ def test_an_upsert_that_died_or_somebody_who_went_back_is_no_drift(aws):
     s3, sagemaker = aws
     upsert(definition("1"))
     place = upsert_lock.locate_records(definition("1"))
-    upsert_lock.write(s3, place, definition("2").state)
+    upsert_lock.write_record(s3, place, definition("2").state)
     assert plan_pipeline(definition("3")).drift.kind == "none", "killed after its record"
     held = upsert_lock.Lock(s3, place, NAME, 60)
     held.take()
@@ -140,7 +140,7 @@ def test_a_plan_is_read_as_it_was_written_and_applied_once(plan_file: Path):
     assert plan.target_state == definition("2").state
     assert plan.previous_state == definition("1").state
     assert [path.name for path in plan_file.parent.iterdir()] == ["plan.json"]
-    plan.refuse_if_not_of(definition("2"))
+    plan.refuse_other_recipe(definition("2"))
     assert upsert(definition("2"), plan=plan).change == "updated"
     assert upsert(definition("2"), plan=plan).change == "unchanged"
 
@@ -179,14 +179,14 @@ def test_another_checkout_recipe_or_environment_refuses_the_plan(aws, plan_file:
         (replace(definition("2"), name="big"), "a plan of pipeline small, and recipe.yaml defines"),
     ):
         with pytest.raises(PlanError, match=said):
-            plan.refuse_if_not_of(wrong)
+            plan.refuse_other_recipe(wrong)
     saved_plan.write(plan_file, plan_pipeline(prod), prod, Path("recipe.yaml"), [])
     plan = saved_plan.read(plan_file)
-    plan.refuse_if_not_of(prod)
+    plan.refuse_other_recipe(prod)
     with pytest.raises(PlanError, match="is a plan for environment prod, .* to environment dev"):
-        plan.refuse_if_not_of(replace(prod, environment="dev"))
+        plan.refuse_other_recipe(replace(prod, environment="dev"))
     with pytest.raises(PlanError, match="is a plan for environment prod, .* to no environment"):
-        plan.refuse_if_not_of(definition("2"))
+        plan.refuse_other_recipe(definition("2"))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from pipelines.compile.compilation import Requirements, Wheelhouse
-from pipelines.delivery.wheel_download import is_uploaded, refuse_missing, upload
+from pipelines.delivery.wheel_download import is_uploaded, refuse_missing, upload_wheels
 from trainyard.common.errors import DefinitionError
 
 
@@ -76,7 +76,7 @@ def test_dependencies_are_resolved_and_torch_is_the_images(s3, index):
         DefinitionError, match=r"no wheels at s3://bkt/code/wheels/\S+ yet: first run "
     ):
         refuse_missing(s3, [asked])
-    number, size = upload(s3, asked, None)
+    number, size = upload_wheels(s3, asked, None)
     there = stored(s3, asked)
     assert {*there} == {"happy-1.0-py3-none-any.whl", "calm-2.5-py3-none-any.whl"}
     assert (number, size) == (2, sum(map(len, there.values())))
@@ -93,11 +93,11 @@ def test_locked_requirements_are_taken_by_hash_for_the_images_python(s3, index):
     digest = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (new, old)]
     text = line.format("happy", ">=", digest[0]) + line.format("sad", "<", digest[1])
     asked = house(text, "3.14")
-    upload(s3, asked, None)
+    upload_wheels(s3, asked, None)
     assert {*stored(s3, asked)} == {new.name}
     other = house(text.replace(digest[0], "0" * 64), "3.14")
     with pytest.raises(DefinitionError, match="pip finds no wheels for Python 3.14: ERROR: THESE"):
-        upload(s3, other, None)
+        upload_wheels(s3, other, None)
     assert not is_uploaded(s3, other)
 
 
@@ -106,7 +106,7 @@ def test_a_wheel_for_any_older_glibc_is_taken_and_one_for_another_system_is_not(
     path = wheel(index, "happy", "1.0", tag="py3-none-manylinux_2_18_x86_64")
     wheel(index, "sad", "1.0", tag="cp310-cp310-win_amd64")
     asked = house("happy==1.0\n")
-    upload(s3, asked, None)
+    upload_wheels(s3, asked, None)
     assert {*stored(s3, asked)} == {path.name}
     with pytest.raises(DefinitionError, match=r"requirements.txt: pip finds no wheels.*sad"):
-        upload(s3, house("sad==1.0\n"), None)
+        upload_wheels(s3, house("sad==1.0\n"), None)

@@ -20,7 +20,7 @@ from pipelines.endpoint import answer_quality
 from pipelines.endpoint.answer_quality import (
     RecordedRequest,
     Source,
-    add_captured,
+    add_captured_request,
     read_captures,
     read_record_files,
 )
@@ -92,7 +92,7 @@ def test_a_line_is_a_request_or_counts_as_unread_whatever_stands_in_it(place: st
     functools.reduce(operator.getitem, path, event)[last] = value
     source, now = Source(truth_source=Source()), datetime.now(UTC)
     period = now - timedelta(days=1), now + timedelta(days=1)
-    add_captured(source, json.dumps(event[""]).encode(), "v-1", period, {"1": 1.0})
+    add_captured_request(source, json.dumps(event[""]).encode(), "v-1", period, {"1": 1.0})
     assert (source.number, source.unread, bool(source.unread_reason)) in {
         (1, 0, False),
         (0, 1, True),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.endpoint.answer_quality import NO_VARIANT, RecordedRequest, Source
-from pipelines.endpoint.drift import MISSING, VALUES, Change, compare, psi
+from pipelines.endpoint.drift import MISSING, VALUES, Change, compute_psi, find_drift
 from pipelines.endpoint.period import Period, compare_sources
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
@@ -25,7 +25,7 @@ def cells(values: np.ndarray) -> Cells:
 
 
 def one(before: Cells, now: Cells, *, number: bool = True) -> dict[str, Change]:
-    found = compare({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
+    found = find_drift({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
     return {change.respect: change for change in found}
 
 
@@ -33,7 +33,7 @@ def test_a_shifted_number_has_about_the_divergence_of_its_distributions():
     random = np.random.default_rng(0)
     found = one(cells(random.normal(size=5000)), cells(random.normal(0.5, 1, 5000)))[VALUES]
     assert found.psi == pytest.approx(0.25, abs=0.05), "Jeffreys' divergence"
-    index = psi(np.array([1e9, 1e9]), np.array([1e9, 3e9]))
+    index = compute_psi(np.array([1e9, 1e9]), np.array([1e9, 3e9]))
     assert index == pytest.approx(0.25 * np.log(1.5) - 0.25 * np.log(0.5), rel=1e-6)
     assert found.has_drifted and found.chance < 1e-50 and found.movement.startswith("median ")
 
@@ -70,7 +70,7 @@ def test_one_drift_is_found_among_many_features_and_named_alone():
     before, now = ({f"x{n}": random.normal(size=600) for n in range(40)} for _ in range(2))
     now["x7"] = now["x7"] + 0.7
     sides = ({name: cells(values) for name, values in side.items()} for side in (before, now))
-    found = compare(*sides, before.keys(), **LIMITS)
+    found = find_drift(*sides, before.keys(), **LIMITS)
     assert [change.feature for change in found if change.has_drifted] == ["x7"]
 
 
@@ -82,7 +82,7 @@ def test_the_error_is_that_of_all_features_together():
     alarms = 0
     for _ in range(30):
         sides = ({f"x{n}": cells(random.normal(size=60)) for n in range(10)} for _ in range(2))
-        found = compare(*sides, {f"x{n}" for n in range(10)}, error=0.05, least_psi=0)
+        found = find_drift(*sides, {f"x{n}" for n in range(10)}, error=0.05, least_psi=0)
         alarms += any(change.has_drifted for change in found)
     assert alarms <= 6, "more have a chance of 0.1 %"
 

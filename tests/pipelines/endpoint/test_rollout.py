@@ -13,7 +13,12 @@ import pytest
 
 from pipelines.endpoint import rollout
 from pipelines.endpoint.endpoint_requests import Release
-from pipelines.endpoint.rollout import find_config_package, find_served_package, go_back, release
+from pipelines.endpoint.rollout import (
+    deploy_release,
+    find_config_package,
+    find_served_package,
+    roll_back_endpoint,
+)
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load
 from pipelines.registry.champion import find_champion
@@ -79,7 +84,7 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipe]:
 
 def released(recipe: Recipe, package: str) -> rollout.Outcome:
     capture = "s3://trainyard-laptop/captured"
-    return release(Release(recipe, package, ROLE, capture), SAID.append)
+    return deploy_release(Release(recipe, package, ROLE, capture), SAID.append)
 
 
 def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
@@ -89,7 +94,7 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
     assert released(recipe, first).is_serving
     assert find_served_package(sagemaker, "models") == first
     with pytest.raises(GateError, match="only one model"):
-        go_back("models", "us-east-1", SAID.append)
+        roll_back_endpoint("models", "us-east-1", SAID.append)
     with Load(os.environ, "models", lambda _: {"Body": b"{}"}) as load:
         good = released(recipe, better)
         assert good.is_serving, good
@@ -97,7 +102,7 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
         assert not bad.is_serving and find_config_package(sagemaker, bad.config) == better
         assert "its answers are worse" in "\n".join(SAID)
         assert "models-models-3-worse" in bad.reason
-        assert go_back("models", "us-east-1", SAID.append).is_serving
+        assert roll_back_endpoint("models", "us-east-1", SAID.append).is_serving
     assert find_served_package(sagemaker, "models") == first
     assert find_champion(sagemaker, "models", "models") == first, (
         "not the newest Approved, which is bad"

@@ -57,7 +57,7 @@ def test_little_says_nothing() -> None:
     for _ in range(10):
         test.add([10.0] * 2, [])
         test.add([], [0.0] * 100)
-    assert test.gap == -math.inf and not test.worse
+    assert test.lower_bound == -math.inf and not test.worse
     unseen = ErrorTest(0.05)
     unseen.add((10, 10), (0, 0))
     assert unseen.evidence == 1

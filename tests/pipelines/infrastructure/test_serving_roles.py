@@ -23,7 +23,7 @@ from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
 from trainyard.permissions.policy_documents import read_policy
 from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
-from trainyard.permissions.role_template import derive
+from trainyard.permissions.role_template import derive_policy
 
 pytestmark = pytest.mark.sweep
 RECIPE = "recipes/laptop.yaml"
@@ -80,7 +80,7 @@ def held(emulator, aws_environment, state, tmp_path_factory) -> Iterator[Held]:
     sets = [*SETS, *TRUTHS]
     subject, iam = from_recipe(CHECKOUT / RECIPE, sets), boto3.client("iam")
     for role in ("job", "deploy", "monitor"):
-        found.policies[role] = derive(subject, role)
+        found.policies[role] = derive_policy(subject, role)
         text = json.dumps(found.policies[role])
         iam.create_role(RoleName=role, AssumeRolePolicyDocument=json.dumps(TRUST))
         iam.put_role_policy(RoleName=role, PolicyName=DERIVED_POLICY, PolicyDocument=text)

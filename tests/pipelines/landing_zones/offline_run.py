@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from pipelines.corpora.stdlib import pack
+from pipelines.corpora.stdlib import pack_sources
 from pipelines.delivery.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.config import Recipe
 from tests.pipelines.landing_zones.verbs import called, recipe_of, rendered, said, words
@@ -57,7 +57,7 @@ def _put_data(recipe: Recipe) -> None:
 def _texts(uri: str) -> dict[str, bytes]:
     """Return files of text, other ones for each input: of equal records one is kept."""
     text = "def f{n}(x):\n    return x + {n}, '{uri}'\n"
-    return pack((f"{uri}-{n}", text.format(n=n, uri=uri) * 20) for n in range(30))
+    return pack_sources((f"{uri}-{n}", text.format(n=n, uri=uri) * 20) for n in range(30))
 
 
 def _deployed(zone: Zone, chosen: list[str], region: str) -> str:

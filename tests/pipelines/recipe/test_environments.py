@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.advice.recipe_advice import write as write_advised
+from pipelines.advice.recipe_advice import write_advised_recipe as write_advised
 from pipelines.recipe.environments import PARTS, WHOLE_SECTIONS
 from pipelines.recipe.read_recipe import load
 from tests.conftest import CHECKOUT

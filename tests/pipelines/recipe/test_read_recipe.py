@@ -6,8 +6,8 @@ import pytest
 
 from pipelines.recipe import read_recipe as recipe
 from pipelines.recipe.config import Aws
-from pipelines.recipe.environments import find_account, resolve
-from pipelines.recipe.extended_recipe import hash_recipe, read
+from pipelines.recipe.environments import find_account, resolve_account
+from pipelines.recipe.extended_recipe import hash_recipe, read_extended_recipe
 from pipelines.recipe.read_recipe import load
 from trainyard.common.errors import RecipeError
 from trainyard.common.hashes import file_sha256
@@ -57,14 +57,14 @@ def test_account_comes_from_the_recipe_first_then_from_the_environment(monkeypat
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("ARTIFACT_BUCKET", "from-environment")
     loaded = recipe.load(LAPTOP, ["aws.bucket=null"])
-    account = resolve(loaded.aws)
+    account = resolve_account(loaded.aws)
     assert (account.region, account.bucket) == ("us-east-1", "from-environment")
     monkeypatch.delenv("ARTIFACT_BUCKET")
     with pytest.raises(RecipeError, match="aws.bucket: neither .* ARTIFACT_BUCKET"):
-        resolve(loaded.aws)
+        resolve_account(loaded.aws)
     monkeypatch.setenv("AWS_REGION", "eu-wset-1")
     with pytest.raises(RecipeError, match="is 'eu-wset-1'; no such .*: eu-west-1"):
-        resolve(recipe.load(LAPTOP, ["aws.region=null"]).aws)
+        resolve_account(recipe.load(LAPTOP, ["aws.region=null"]).aws)
 
 
 ROLE, JOBS, OTHER = (f"arn:aws:iam::123456789012:role/{n}" for n in ("pipeline", "jobs", "other"))
@@ -88,20 +88,20 @@ def test_the_two_roles(recipe, environment, expected, monkeypatch: pytest.Monkey
         monkeypatch.delenv(variable, raising=False)
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
-    account = resolve(Aws(**PLACE, **recipe))
+    account = resolve_account(Aws(**PLACE, **recipe))
     assert (account.role, account.job_role) == expected
 
 
 def test_roles_are_of_the_account_that_is_stated(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SAGEMAKER_PIPELINE_ROLE_ARN", ROLE)
-    assert resolve(Aws(**PLACE, account="123456789012")).role == ROLE
+    assert resolve_account(Aws(**PLACE, account="123456789012")).role == ROLE
     with pytest.raises(
         RecipeError, match=rf"aws.role: is {ROLE}, .*; expected a role of account 1{{12}},"
     ):
-        resolve(Aws(**PLACE, account="1" * 12))
+        resolve_account(Aws(**PLACE, account="1" * 12))
     other = JOBS.replace("123456789012", "2" * 12)
     with pytest.raises(RecipeError, match="aws.job_role: is .*2{12}:.* as aws.role says"):
-        resolve(Aws(**PLACE, job_role=other))
+        resolve_account(Aws(**PLACE, job_role=other))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_what_is_said_replaces_a_field_and_recipes_stand_upon_each_other(tmp_pat
 def test_paths_mean_what_they_mean_where_they_stand(tmp_path: Path):
     write(tmp_path / "base/recipe.yaml", SCRIPT)
     overlay = write(tmp_path / "over/lay.yaml", "extends: ../base/recipe.yaml\ntrain: {source: x}")
-    tree = read(overlay)
+    tree = read_extended_recipe(overlay)
     assert tree["train"]["script"] == "../base/train.py"
     assert tree["train"]["source"] == "x"
     assert tree["workload"]["source"] == "../base/own"

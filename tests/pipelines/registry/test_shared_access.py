@@ -20,7 +20,7 @@ ROLE = f"arn:aws:iam::{STAGING}:role/promoter"
 
 @pytest.fixture
 def way(tmp_path: Path) -> PromotionRoute:
-    return read_both_environments(recipe_in(tmp_path), [], NAMES[STAGING]).way
+    return read_both_environments(recipe_in(tmp_path), [], NAMES[STAGING]).route
 
 
 def test_each_role_has_its_trust_and_its_policy(tmp_path: Path):

@@ -123,10 +123,10 @@ def run_all(roots: Sequence[Path], *arguments: str, base: Sequence[str] = ARGUME
         return
     local_ray()
     from steps.shard import ray_program
-    from steps.shard.ray_tasks import Place
+    from steps.shard.ray_tasks import Instance
 
     words = [(*base, *arguments, "--root", str(root)) for root in roots]
-    places = [Place(root.name, own) for root, own in zip(roots, words, strict=True)]
+    places = [Instance(root.name, own) for root, own in zip(roots, words, strict=True)]
     try:
         ray_program.Program(places, job.parse([*words[0]]), placed=False).run()
     except (ray_program.RayError, TrainyardError) as error:

@@ -80,13 +80,13 @@ def read_lines(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
         batch.records.validate(full=True)
         assert batch.records.schema == build_schema(columns)
         assert len(batch.lines) == len(batch.records)
-        assert len(batch.lines) or batch.bad, "an empty batch"
+        assert len(batch.lines) or batch.bad_records, "an empty batch"
     return shown(merge_batches(batches)) if batches else ([], [], [])
 
 
 def shown(batch: Batch) -> Reading:
     rows = list(zip(*(column.to_pylist() for column in batch.records.columns), strict=True))
-    return rows, batch.lines.tolist(), batch.bad
+    return rows, batch.lines.tolist(), batch.bad_records
 
 
 def reasons(bad: list[Bad]) -> dict[int, str]:

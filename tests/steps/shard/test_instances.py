@@ -196,10 +196,10 @@ def test_the_head_is_the_first_instance_and_its_port_differs_by_job(tmp_path, mo
 
 
 def test_a_small_shared_memory_has_the_objects_on_the_disk(monkeypatch, tmp_path):
-    assert ray_cluster.store()[1] == ray_cluster.SHARED
+    assert ray_cluster.choose_object_store()[1] == ray_cluster.SHARED
     usage = type(shutil.disk_usage("/"))(64 * 2**20, 0, 64 * 2**20)  # docker's default
     monkeypatch.setattr(ray_cluster.shutil, "disk_usage", lambda path: usage)
-    size, place = ray_cluster.store()
+    size, place = ray_cluster.choose_object_store()
     assert place is None and size >= ray_cluster.LEAST_STORE
 
 

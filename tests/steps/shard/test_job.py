@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steps.shard import job
-from steps.shard.record_hashes import split_of
+from steps.shard.record_hashes import find_split
 from steps.shard.shard_plan import SPLITS
 from tests.steps.shard.conftest import (
     ARGUMENTS,
@@ -78,7 +78,7 @@ def quarantined(root: Path) -> list[dict]:
 def test_every_record_is_in_the_split_of_its_key_and_in_no_other(shard, files):
     root = shard(files)
     for split in SPLITS:
-        expected = [r["text"] for r in RECORDS if split_of(r["key"], 0.2, 0.2) == split]
+        expected = [r["text"] for r in RECORDS if find_split(r["key"], 0.2, 0.2) == split]
         assert texts(root / "processing/output" / split) == sorted(expected)
         assert Dataset(root / "processing/output" / split).records == len(expected) > 10
     assert raw_objects(root) == [Raw(name=next(iter(files)), records=200)]

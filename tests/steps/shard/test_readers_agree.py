@@ -203,7 +203,7 @@ HEADER = b"text,size,kind,z\n"
 def by_rows(table: Table, content: bytes) -> Reading:
     """Read all records one by one, in one window, as if below a header of one line."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Table, "fast", lambda *_, **__: None)
+        patch.setattr(Table, "parse_fast", lambda *_, **__: None)
         window = Window(bytearray(content + b"\n"), 0, len(content) + 1, last=True)
         return shown(table.parse(window, LineCount(2)))
 
@@ -214,7 +214,7 @@ def test_csv(content: bytes, columns: Columns, small: dict[str, int], end: bytes
     table = Table(Dialect(","), ("text", "size", "kind", "z"), columns)
     exact = by_rows(table, content)
     stop = table.dialect.find_probable_end(content + b"\n", 0, len(content) + 1)
-    fast = table.fast(bytearray(content + b"\n"), 0, stop, 2)
+    fast = table.parse_fast(bytearray(content + b"\n"), 0, stop, 2)
     whole = fast if stop == len(content) + 1 else None
     check_alike("a.csv", HEADER + content, columns, small, exact, whole)
 
@@ -241,7 +241,7 @@ LITERALS = st.text(alphabet="0123456789+-.eEinfatyNA_ \tx()", max_size=9)
 
 def one_number(batch: Batch | None) -> float | None | str:
     """Return the number in a batch of one, or "bad"."""
-    return "bad" if batch is None or batch.bad else batch.records["size"][0].as_py()
+    return "bad" if batch is None or batch.bad_records else batch.records["size"][0].as_py()
 
 
 @given(
@@ -256,9 +256,9 @@ def test_numbers(literal: str, dtype: str | None):
     row, line = f"{literal},a\n".encode(), f'{{"size":{literal}}}'.encode()
     table = Table(Dialect(","), ("size", "z"), {"size": column})
     exact = one_number(
-        table.exact(Window(bytearray(row), 0, len(row), last=True), LineCount(), len(row))
+        table.parse_exactly(Window(bytearray(row), 0, len(row), last=True), LineCount(), len(row))
     )
-    fast = one_number(table.fast(bytearray(row), 0, len(row), 1))
+    fast = one_number(table.parse_fast(bytearray(row), 0, len(row), 1))
     assert fast == "bad" or repr(fast) == repr(exact)
     exact = one_number(json_lines.parse_exactly(block(line), {"size": column}))
     fast = one_number(json_lines.parse_fast(block(line), {"size": column}))
@@ -269,7 +269,7 @@ def test_numbers(literal: str, dtype: str | None):
 def test_good_numbers_take_the_vectorised_way(number: float):
     literal = repr(number).encode()
     table = Table(Dialect(","), ("size", "z"), NUMBER)
-    found = table.fast(bytearray(literal + b",a\n"), 0, len(literal) + 3, 1)
+    found = table.parse_fast(bytearray(literal + b",a\n"), 0, len(literal) + 3, 1)
     assert repr(one_number(found)) == repr(float(number))
     found = json_lines.parse_fast(block(b'{"size":' + literal + b"}"), NUMBER)
     assert repr(one_number(found)) == repr(float(number))
@@ -306,7 +306,7 @@ def test_good_objects_and_rows_take_the_vectorised_way():
         columns = {name: OTHERS_TOO[name] for name in names.split() if name != "z"}
         table = Table(Dialect(","), tuple(names.split()), columns)
         assert table.dialect.find_probable_end(content, 0, len(content)) == len(content)
-        assert table.fast(bytearray(content), 0, len(content), 1) is not None, content
+        assert table.parse_fast(bytearray(content), 0, len(content), 1) is not None, content
 
 
 @given(

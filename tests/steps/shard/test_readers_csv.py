@@ -193,17 +193,17 @@ CSV_TEXT = st.text(alphabet='",\n\ra', max_size=12).map(str.encode)
 @given(beginning=CSV_TEXT, rest=CSV_TEXT)
 def test_a_giant_record_may_be_forgotten_but_for_its_state(beginning: bytes, rest: bytes):
     dialect = Dialect(",")
-    if not beginning or dialect.complete(beginning + b"\n", 0, len(beginning) + 1) is None:
+    if not beginning or dialect.find_complete_end(beginning + b"\n", 0, len(beginning) + 1) is None:
         beginning = b"a" + beginning
-    if dialect.end(beginning, 0, len(beginning))[0] < len(beginning):
+    if dialect.find_end(beginning, 0, len(beginning))[0] < len(beginning):
         return
-    if beginning.endswith((b"\n", b"\r")) and dialect.end(beginning, 0, len(beginning))[1]:
+    if beginning.endswith((b"\n", b"\r")) and dialect.find_end(beginning, 0, len(beginning))[1]:
         return
     short = dialect.shorten_record(b"xy" + beginning + b"z", 2, 2 + len(beginning))
     assert len(short) <= 2
-    end, closed = dialect.end(beginning + rest, 0, len(beginning + rest))
+    end, closed = dialect.find_end(beginning + rest, 0, len(beginning + rest))
     short_end = (end - len(beginning) + len(short), closed)
-    assert dialect.end(short + rest, 0, len(short + rest)) == short_end
+    assert dialect.find_end(short + rest, 0, len(short + rest)) == short_end
 
 
 @pytest.mark.parametrize("tails", [(4, 100), (100, 100)])

@@ -155,7 +155,7 @@ def test_values_repeated_by_a_dictionary_are_not_all_held(tmp_path: Path):
     assert [key for batch in batches for key in batch.records["key"].to_pylist()] == [
         key.decode() for key in keys if key != b"\xff"
     ]
-    assert [bad.line for batch in batches for bad in batch.bad] == [1501]
+    assert [bad.line for batch in batches for bad in batch.bad_records] == [1501]
 
 
 def test_damage_is_found_by_the_checksums(tmp_path: Path):

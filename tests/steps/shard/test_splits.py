@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pandas.util import hash_array
 
 from steps.shard.duplicate_records import mark_kept_records
-from steps.shard.record_hashes import LONG, hash_column, record_hashes, split_numbers, split_of
+from steps.shard.record_hashes import LONG, find_split, hash_column, record_hashes, split_numbers
 from steps.shard.shard_plan import SPLITS
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -79,13 +79,13 @@ def test_records_have_equal_hashes_when_they_are_equal_in_all_columns(rows):
 
 @given(key=texts, a=st.floats(0, 0.24), b=st.floats(0, 0.24))
 def test_the_split_follows_from_the_key_alone(key, a, b):
-    assert split_of(key, a, b) == split_of(key, a, b) in SPLITS
-    assert split_of(key, 0, 0) == "train"
+    assert find_split(key, a, b) == find_split(key, a, b) in SPLITS
+    assert find_split(key, 0, 0) == "train"
     # a larger test share takes from the others and never gives back
-    if split_of(key, a, b) == "test":
-        assert split_of(key, a, b + 0.5) == "test"
+    if find_split(key, a, b) == "test":
+        assert find_split(key, a, b + 0.5) == "test"
     with pytest.raises(ValueError, match="leave nothing to train on"):
-        split_of(key, 0.5, 0.5)
+        find_split(key, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("key", [str, float, lambda n: f"{n}" + "x" * LONG, lambda n: f"{n:b}"])

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 import pipelines.compile.quiet_sdk  # noqa: F401 - prepares the SDK: must come first
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.compile.compile_session import choose_training_image
-from pipelines.compile.package_lock import read
+from pipelines.compile.package_lock import parse_lock
 from pipelines.definition import build
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
-from steps.train.config import INSTANCE_TYPES, LAUNCHERS, SMP_IMAGES, refuse_machines
+from steps.train.config import INSTANCE_TYPES, LAUNCHERS, SMP_IMAGES, explain_unfit_machines
 from steps.train.job import parse, read_config
 from trainyard.common.errors import RecipeError
 
@@ -31,7 +31,7 @@ STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "smddp", "smp"]
 
 def compiled(*overrides: str) -> CompiledPipeline:
     recipe = load(PROD, [PLAIN, *overrides])
-    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+    return build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
 
 
 def train(definition: CompiledPipeline) -> dict:
@@ -83,7 +83,7 @@ def test_what_cannot_run_is_refused_when_the_recipe_is_read(overrides, expected)
     st.sampled_from(["ml.m5.large", "ml.g5.xlarge", "ml.p4d.24xlarge", "ml.p5.48xlarge"]),
 )
 def test_a_refusal_names_the_field_and_its_advice_is_accepted(strategy, launcher, instance_type):
-    refused = refuse_machines(strategy, launcher, instance_type)
+    refused = explain_unfit_machines(strategy, launcher, instance_type)
     needed = LAUNCHERS.get(strategy, launcher)
     types = INSTANCE_TYPES.get(strategy, ("ml.",))
     assert (refused is None) == (launcher == needed and instance_type.startswith(types))
@@ -91,7 +91,7 @@ def test_a_refusal_names_the_field_and_its_advice_is_accepted(strategy, launcher
         assert f"set launcher to {needed}" in refused
     elif refused:
         assert instance_type in refused and types[0] in refused
-    assert refuse_machines(strategy, needed, types[0]) is None
+    assert explain_unfit_machines(strategy, needed, types[0]) is None
 
 
 @pytest.mark.parametrize("version", SMP_IMAGES)
@@ -127,7 +127,7 @@ OF_STRATEGIES = {"deepspeed", "mpi4py", "paramiko"}
 
 
 def locked(asset: Asset) -> list[str]:
-    return [entry.name for entry in read(asset.files["requirements.txt"].decode(), "")]
+    return [entry.name for entry in parse_lock(asset.files["requirements.txt"].decode(), "")]
 
 
 THRESHOLDS = "gate={max_bits_per_byte: 0.95}"  # reads no scores, so it installs nothing

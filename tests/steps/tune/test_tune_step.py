@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipelines import rules
 from pipelines.definition import build
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
 from steps.tune.config import TuneConfig
 from trainyard.validate.all_checks import check
@@ -23,7 +23,7 @@ FSX = ("train.input_mode=FSxLustre", f"train.fsx={SYSTEM}")
 
 def compiled(recipe: str, *overrides: str):
     read = load(Path(recipe), overrides)
-    return build(read, resolve(read.aws), commit="0" * 40, source=None)
+    return build(read, resolve_account(read.aws), commit="0" * 40, source=None)
 
 
 def step(body: str, name: str) -> dict:

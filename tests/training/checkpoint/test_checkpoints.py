@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from training.checkpoint.checkpoints import Checkpoints
-from training.checkpoint.save import clear, make_anew
+from training.checkpoint.save import clear, recreate_folder
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -293,7 +293,7 @@ def test_a_folder_that_another_machine_has_just_made_may_stay(tmp_path: Path, mo
 
 def test_machines_that_share_a_folder_make_place_in_it(tmp_path: Path):
     with ThreadPoolExecutor(8) as machines:
-        [*machines.map(lambda _: make_anew(tmp_path / "step"), range(400))]
+        [*machines.map(lambda _: recreate_folder(tmp_path / "step"), range(400))]
     assert [*(tmp_path / "step").iterdir()] == []
 
 

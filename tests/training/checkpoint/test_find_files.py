@@ -47,7 +47,7 @@ def on_both(folders: list[Path], steps: tuple[int, ...] = ()) -> list[int | None
         patch.setenv("MASTER_ADDR", "127.0.0.1")
         patch.setenv("RANK", "0")
         patch.setattr(
-            checkpoint, "_meeting", lambda ranks, _: StoreExchange(store, ranks.rank, 2, 30)
+            checkpoint, "_create_exchange", lambda ranks, _: StoreExchange(store, ranks.rank, 2, 30)
         )
         return [*pool.map(run, range(2), folders, [steps] * 2)]
 

@@ -14,7 +14,7 @@ from tests.conftest import CHECKOUT
 from tests.training.trainings import read_manifests, write_dataset
 from training.data.dataset import Dataset, Share, gather
 from training.data.manifest import Field, Shards
-from training.data.shard_writer import ShardWriter, list_variable_fields, sample_hashes
+from training.data.shard_writer import ShardWriter, hash_samples, list_variable_fields
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long
@@ -309,17 +309,17 @@ def packed(rows: list[tuple]) -> dict[str, np.ndarray]:
 @given(st.lists(example, min_size=1, max_size=20), st.integers(0, 20))
 def test_equal_bytes_and_only_those_have_equal_ids_wherever_they_stand(rows, cut):
     samples = packed(rows)
-    found = sample_hashes(samples, HASHED)
+    found = hash_samples(samples, HASHED)
     content = [b"".join(samples[name][n].tobytes() for name in HASHED) for n in range(len(rows))]
     for one, name in zip(content, found.tolist(), strict=True):
         assert [c == one for c in content] == [n == name for n in found.tolist()]
     if part := rows[cut:]:
-        assert sample_hashes(packed(part), HASHED).tolist() == found[cut:].tolist()
+        assert hash_samples(packed(part), HASHED).tolist() == found[cut:].tolist()
 
 
 def test_an_id_is_the_same_on_every_machine_and_in_every_release_and_many_are_different():
     """Otherwise scores of different releases could not be compared."""
     samples = packed([(1, (0.5, -2.0, float("nan")), (3, -4))])
-    assert sample_hashes(samples, HASHED).tolist() == [-3388558823952236829]
+    assert hash_samples(samples, HASHED).tolist() == [-3388558823952236829]
     many = {"number": np.arange(100_000, dtype=np.int64)}
-    assert len(np.unique(sample_hashes(many, NUMBER))) == 100_000
+    assert len(np.unique(hash_samples(many, NUMBER))) == 100_000

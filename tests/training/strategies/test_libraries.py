@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tests.fakes import launch
 from tests.training.trainings import config, losses
 from training.strategies import start_strategy
-from training.strategies.ranks import check_machines, read_meeting
+from training.strategies.ranks import check_machines, read_meeting_address
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
@@ -97,11 +97,11 @@ def test_a_library_that_is_not_there_is_named_with_the_image_that_has_it(strateg
 
 def test_where_the_ranks_meet_is_what_the_launcher_or_awss_driver_says():
     driver = {"SM_MASTER_ADDR": "algo-1", "SM_MASTER_PORT": "7777"}
-    assert read_meeting("MASTER_ADDR", driver) == "algo-1"
-    assert read_meeting("MASTER_PORT", driver) == "7777"
-    assert read_meeting("MASTER_ADDR", driver | {"MASTER_ADDR": "10.0.0.1"}) == "10.0.0.1"
+    assert read_meeting_address("MASTER_ADDR", driver) == "algo-1"
+    assert read_meeting_address("MASTER_PORT", driver) == "7777"
+    assert read_meeting_address("MASTER_ADDR", driver | {"MASTER_ADDR": "10.0.0.1"}) == "10.0.0.1"
     with pytest.raises(TrainingError, match="MASTER_PORT is not set: .*mpirun: -x MASTER_ADDR"):
-        read_meeting("MASTER_PORT", {})
+        read_meeting_address("MASTER_PORT", {})
 
 
 def test_a_machine_without_ranks_is_noticed():

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.trainings import config
-from training.dropout import Dropout, name_places, sample_keys
+from training.dropout import Dropout, assign_name_hashes, sample_keys
 from training.strategies.block_wrapping import adapt_blocks
 
 pytestmark = pytest.mark.long
@@ -84,7 +84,7 @@ def found() -> dict[str, tuple]:
     for policy in POLICIES:
         torch.manual_seed(0)
         layer = Layer()
-        (dropout,) = name_places(layer)
+        (dropout,) = assign_name_hashes(layer)
         dropout.samples = sample_keys(1, 0, 4)
         apply_policy(layer, policy)
         results[policy] = (

@@ -30,7 +30,7 @@ def test_every_expression_reads_its_own_number_and_no_other(metrics):
 def test_all_that_a_training_prints_is_defined_and_the_service_takes_so_many(
     root, train, capsys, monkeypatch
 ):
-    monkeypatch.setattr(step_progress, "peak", lambda device: 1e6)  # as on a GPU
+    monkeypatch.setattr(step_progress, "find_device_peak", lambda device: 1e6)  # as on a GPU
     lines = history(train(root))
     others = {"straggler_ratio", "straggler_rank"}  # of several ranks
     others |= {"loss_scale", "skipped_steps"}  # of float16
@@ -79,7 +79,7 @@ def test_the_peak_of_a_device():
     }
     for name in ("NVIDIA A10", "NVIDIA L40", "GeForce RTX 4090", "T400"):
         assert step_progress.find_peak_by_name(name) is None
-    assert step_progress.peak(torch.device("cpu")) is None
+    assert step_progress.find_device_peak(torch.device("cpu")) is None
 
 
 def test_the_line_that_is_documented():

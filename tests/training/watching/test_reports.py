@@ -25,7 +25,7 @@ def trained(path: Path, steps: range, *, kept: bool = True) -> list[dict[str, fl
         for line in lines(*steps[1:]):
             reports.report_metrics(line)
         if kept:
-            reports.keep()
+            reports.save_history()
     return reports.history
 
 
@@ -59,5 +59,5 @@ def test_other_ranks_say_and_write_nothing(path: Path, capsys):
     with Reports(path, 1) as reports:
         reports.begin(0)
         reports.report_metrics({"step": 1, "loss": 1.0})
-        reports.keep()
+        reports.save_history()
     assert not path.exists() and capsys.readouterr().out == ""

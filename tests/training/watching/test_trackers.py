@@ -36,7 +36,7 @@ def forget(root: Path) -> None:
 
 
 def test_a_line_s_names_of_inputs_and_ranks_have_tags():
-    tags = {trackers.tag(key) for key in ("loss", "validation_loss.web", "own_seconds.rank3")}
+    tags = {trackers.build_tag(key) for key in ("loss", "validation_loss.web", "own_seconds.rank3")}
     assert tags == {"train/loss", "validation/loss/web", "train/own_seconds/rank3"}
 
 

@@ -30,10 +30,10 @@ class NoPipelines:
     def begin(self) -> None:
         pass
 
-    def package_changed(self, package: dict) -> None:
+    def send_package_event(self, package: dict) -> None:
         pass
 
-    def other(self, service: str, request) -> None:
+    def answer_other_service(self, service: str, request) -> None:
         return None
 
     def close(self) -> None:

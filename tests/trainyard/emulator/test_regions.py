@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, cloud, pipeline, process_step
 from tests.trainyard.emulator.standin import make_client
-from trainyard.emulator.sagemaker.pruning import choose
+from trainyard.emulator.sagemaker.pruning import plan_pruning
 
 pytestmark = pytest.mark.long
 
@@ -196,7 +196,7 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
         assert aws.run("p")[0]["PipelineExecutionStatus"] == "Succeeded"
         aws.sm.delete_pipeline(PipelineName="p", ClientRequestToken="t" * 32)
         store = aws.endpoint.app.objects
-        alone = choose(tmp_path, store, 0, None, include_cached=True)
+        alone = plan_pruning(tmp_path, store, 0, None, include_cached=True)
         assert ("bkt", "out/a") in alone.objects
         prod = entered(aws, PROD)
         container = {"Image": "a/b:1", "ModelDataUrl": f"{OUT}/a"}
@@ -205,7 +205,7 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
         sm.create_model_package(
             ModelPackageGroupName="g", InferenceSpecification={"Containers": [container]}
         )
-        shared = choose(tmp_path, store, 0, None, include_cached=True)
+        shared = plan_pruning(tmp_path, store, 0, None, include_cached=True)
         assert shared.units and not shared.objects
 
 

@@ -17,7 +17,7 @@ from trainyard.emulator.request_scope import (
     read_region,
     sort_items,
 )
-from trainyard.emulator.sagemaker.pruning import choose
+from trainyard.emulator.sagemaker.pruning import plan_pruning
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +57,7 @@ def test_a_pipeline_runs_where_its_client_is(tmp_path: Path) -> None:
         ]
         assert found["PipelineArn"] == f"{WEST}pipeline/p"
         assert aws.endpoint.app.worlds.names == ["us-east-1", "us-west-2"]
-        going = choose(tmp_path, aws.endpoint.app.objects, 0, None, include_cached=True)
+        going = plan_pruning(tmp_path, aws.endpoint.app.objects, 0, None, include_cached=True)
         assert len(going.units) == 1 and not going.objects, "what another region refers to stays"
 
 

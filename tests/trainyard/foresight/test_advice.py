@@ -84,8 +84,8 @@ def test_of_layouts_that_are_alike_the_simpler_is_first():
 def test_what_is_shown_differs_in_machines_or_in_strategy(advice: Advice):
     best = select_layouts(advice)
     assert 4 < len(best) <= 8
-    assert len({(one.place, one.strategy) for one in best}) == len(best)
-    assert len({one.place for one in best}) > 2
+    assert len({(one.machines, one.parallelism_key) for one in best}) == len(best)
+    assert len({one.machines for one in best}) > 2
 
 
 def test_a_slower_layout_is_told_by_the_part_that_slows_it(ranked: tuple[Candidate, ...]):
@@ -120,9 +120,9 @@ def test_spot_is_cheaper_and_less_sure():
     few = Space(tensor=(1,), pipeline=(1,), context=(1,))
     asked = question(space=few, offers=[P4D], max_nodes=8)
     demand, spot = advise(asked).ranking, advise(replace(asked, how="spot")).ranking
-    there = {(one.place, one.setting): one for one in demand}
+    there = {(one.machines, one.setting): one for one in demand}
     for one in spot:
-        other = there[one.place, one.setting]
+        other = there[one.machines, one.setting]
         assert one.usd.p50 < other.usd.p50 and one.hours.p90 > other.hours.p90
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.foresight import memory, model_shapes
-from trainyard.foresight.memory import Stage, compute_states, list_stages
+from trainyard.foresight.memory import Stage, compute_model_state_bytes, list_stages
 from trainyard.foresight.setting import Setting
 from trainyard.foresight.transformer_formulas import ActivationBytes, Shapes, Unit
 
@@ -57,7 +57,7 @@ def test_states_are_those_of_figure_1(size: str, gib: float):
     block = model_shapes.from_setting(setting).units[1]
     matrices = bare(int(block.matmul_flops) // 2, 1)
     stage = Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
-    found = compute_states(setting, stage)
+    found = compute_model_state_bytes(setting, stage)
     assert (found.parameters + found.gradients + found.optimizer) / GIB == gib
 
 
@@ -90,7 +90,7 @@ def test_shared_states_are_those_of_deepspeeds_estimate(
     given = {"layers": 1, "hidden": 1, "gpus": 8, "shard": shard, "offload": offload}
     given |= {"gpu": "A100-80", "deepspeed": shard == "gradients"}
     setting = Setting.model_validate(given)
-    states = compute_states(setting, list_stages(setting, T5_3B)[0])
+    states = compute_model_state_bytes(setting, list_stages(setting, T5_3B)[0])
     total = states.parameters + states.gradients + states.optimizer
     total += states.gathered_bytes.blocks if shard == "full" else 0
     total += beside * T5_3B.parameters / 8
@@ -106,7 +106,7 @@ def test_states_are_those_of_zero(shard: str, expected: float):
     given = {"gpus": 8, "layers": 4, "hidden": 256, "shard": shard, "gradient_dtype": "fp16"}
     setting = Setting.model_validate(LLAMA | {"kv_heads": 0} | given)
     model = model_shapes.from_setting(setting)
-    states = compute_states(setting, list_stages(setting, model)[0])
+    states = compute_model_state_bytes(setting, list_stages(setting, model)[0])
     total = states.parameters + states.gradients + states.optimizer
     assert total / model.parameters == pytest.approx(expected)
 

@@ -14,11 +14,11 @@ from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import decide_equality
 from trainyard.migration.rewriting import migrate
-from trainyard.migration.signatures import Sides, compile_script
+from trainyard.migration.signatures import ComparisonSettings, compile_script
 
 DATA = Path(__file__).with_name("data")
 OLD = DATA / "small_v2.py"
-SIDES = Sides(script=OLD, old_python=OWN_PYTHON, new_python=OWN_PYTHON)
+SIDES = ComparisonSettings(script=OLD, old_python=OWN_PYTHON, new_python=OWN_PYTHON)
 
 
 @pytest.mark.slow

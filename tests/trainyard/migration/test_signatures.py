@@ -12,7 +12,7 @@ import pytest
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.migration.facts import MODULES, NAME_MODULES
 from trainyard.migration.rewriting import migrate
-from trainyard.migration.signatures import UNPACKED_REASON, fit
+from trainyard.migration.signatures import UNPACKED_REASON, check_signatures
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,10 @@ def unfit(source: str) -> list[str]:
     """Return what does not fit of a script of SDK v2, once it is moved."""
     moved = migrate(source)
     assert not moved.remaining, moved.remaining
-    return [f"{call.construct}: {call.reason}" for call in fit(moved.code, OWN_PYTHON).unfit]
+    return [
+        f"{call.construct}: {call.reason}"
+        for call in check_signatures(moved.code, OWN_PYTHON).unfit
+    ]
 
 
 def test_calls_that_sdk_v3_would_refuse_are_named():
@@ -48,9 +51,9 @@ def test_calls_that_sdk_v3_would_refuse_are_named():
 
 def test_without_sdk_v3_nothing_is_compared(tmp_path: Path):
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
-    calls = fit(migrate(MODEL).code, tmp_path / "bare/bin/python")
+    calls = check_signatures(migrate(MODEL).code, tmp_path / "bare/bin/python")
     assert (calls.sdk, calls.calls > 0, calls.unfit) == ("", True, ())
-    assert fit("print(1)\n", Path(sys.executable)).calls == 0
+    assert check_signatures("print(1)\n", Path(sys.executable)).calls == 0
 
 
 _IMPORTS = """

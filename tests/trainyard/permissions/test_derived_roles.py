@@ -22,7 +22,7 @@ from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.permissions.pipeline_subject import Subject, from_file
 from trainyard.permissions.policy_answer import compare
-from trainyard.permissions.role_template import derive, list_gaps, list_roles
+from trainyard.permissions.role_template import derive_policy, list_gaps, list_roles
 from trainyard.permissions.statements import WILDCARD_REASONS, find_forced_wildcards
 from trainyard.permissions.step_requests import BY_PIPELINE, COLLECTORS, NOT_DERIVED, list_job_roles
 
@@ -54,11 +54,11 @@ def test_these_are_all_roles(subject):
     )
     for role in SERVING:
         with pytest.raises(DefinitionError, match=f"needs a recipe with the section {role}"):
-            derive(subject("prod"), role)
+            derive_policy(subject("prod"), role)
 
 
 def by_sid(subject: Subject, role: str, job_role: str | None = None) -> dict[str, dict]:
-    return {s["Sid"]: s for s in derive(subject, role, job_role)["Statement"]}
+    return {s["Sid"]: s for s in derive_policy(subject, role, job_role)["Statement"]}
 
 
 def names_of(subject: Subject) -> list[str]:
@@ -66,7 +66,7 @@ def names_of(subject: Subject) -> list[str]:
 
 
 def statements(subject: Subject) -> list[dict]:
-    return [s for role in names_of(subject) for s in derive(subject, role)["Statement"]]
+    return [s for role in names_of(subject) for s in derive_policy(subject, role)["Statement"]]
 
 
 def assert_real(statements: list[dict]) -> None:
@@ -109,7 +109,7 @@ def test_the_forced_ones_are_those_without_resource_types_and_all_are_in_use(sub
     assert not [action for action in WILDCARD_REASONS if reference.resource_types(action)]
     used = {
         action for name in NAMES for role in names_of(subject(name))
-        for action in find_forced_wildcards(derive(subject(name), role))
+        for action in find_forced_wildcards(derive_policy(subject(name), role))
     }  # fmt: skip
     assert used == set(WILDCARD_REASONS), "the table names what nothing needs"
 
@@ -120,14 +120,14 @@ def test_what_an_action_depends_on_is_allowed_with_it(name: str, subject):
     appear in no log of their own (aws/aws-cdk#32294).
     """
     for role in names_of(subject(name)):
-        found = {a for s in derive(subject(name), role)["Statement"] for a in s["Action"]}
+        found = {a for s in derive_policy(subject(name), role)["Statement"] for a in s["Action"]}
         needed = {n for action in found for n in reference.dependent_actions(action)}
         assert needed - found <= {"ec2:CreateTags"}, role  # the service tags no interface
 
 
 def test_what_is_made_may_be_tagged_where_it_is_made(subject):
     for role in ("pipeline", "ci", "deploy"):
-        found = derive(subject("corners"), role)["Statement"]
+        found = derive_policy(subject("corners"), role)["Statement"]
         makes = [s["Resource"] for s in found
                  if any(a.startswith("sagemaker:Create") for a in s["Action"])]  # fmt: skip
         tags = [s["Resource"] for s in found if "sagemaker:AddTags" in s["Action"]]
@@ -140,7 +140,7 @@ def test_two_roles_hand_over_only_each_other(subject):
     passed = {
         (role, r.partition("role/")[2], json.dumps(s["Condition"]))
         for role in names_of(prod)
-        for s in derive(prod, role)["Statement"]
+        for s in derive_policy(prod, role)["Statement"]
         if "iam:PassRole" in s["Action"]
         for r in s["Resource"]
     }
@@ -156,7 +156,7 @@ def test_two_roles_hand_over_only_each_other(subject):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_can_only_read(name: str, subject):
     """By the reference's own levels; kms:Decrypt, which it calls Write, is how S3 reads."""
-    for statement in derive(subject(name), "plan")["Statement"]:
+    for statement in derive_policy(subject(name), "plan")["Statement"]:
         levels = {reference.action(a)["access_level"] for a in statement["Action"]}
         assert levels <= {"Read", "List"} or statement["Action"] == ["kms:Decrypt"], statement
 
@@ -172,7 +172,7 @@ def test_who_runs_a_pipeline_cannot_approve_what_it_registers(name: str, subject
 
 
 def test_ci_may_do_whatever_a_plan_may(subject):
-    plan, ci = (derive(subject("prod"), role) for role in ("plan", "ci"))
+    plan, ci = (derive_policy(subject("prod"), role) for role in ("plan", "ci"))
     assert {d.kind for d in compare(ci, plan)} == {"shortage"}
     assert {d.kind for d in compare(plan, ci)} == {"excess"}
 
@@ -196,7 +196,7 @@ def test_jobs_touch_the_prefixes_that_their_requests_name_and_no_others(subject)
 
 
 def test_a_recipe_without_key_vpc_or_bucket_of_others_gets_none_of_their_statements(subject):
-    actions = {a for s in derive(subject("laptop"), "job")["Statement"] for a in s["Action"]}
+    actions = {a for s in derive_policy(subject("laptop"), "job")["Statement"] for a in s["Action"]}
     services = {action.partition(":")[0] for action in actions}
     assert services == {"s3", "ecr", "logs", "cloudwatch"}
 
@@ -217,7 +217,7 @@ def test_a_script_on_efs_and_on_fsx_gets_what_mounts_them(subject):
 
 def test_corners_get_their_statements(subject):
     def actions(name: str) -> set[str]:
-        return {a for s in derive(subject(name), "job")["Statement"] for a in s["Action"]}
+        return {a for s in derive_policy(subject(name), "job")["Statement"] for a in s["Action"]}
 
     more = actions("corners") - actions("prod")
     assert "fsx:DescribeFileSystems" in more and "sagemaker-mlflow:LogBatch" in more
@@ -237,14 +237,14 @@ def test_corners_get_their_statements(subject):
 
 def test_a_change_of_code_or_settings_changes_no_policy(subject):
     """Else every commit would need new roles: folders named by a hash are wildcards."""
-    text = json.dumps([derive(subject("prod"), role) for role in ROLES])
+    text = json.dumps([derive_policy(subject("prod"), role) for role in ROLES])
     assert not re.search(r"/[0-9a-f]{16,}", text)
 
 
 def test_policies_are_as_short_as_iam_takes_them(subject):
     """Without white space: 10,240 characters inline in all, 6,144 managed (IAM's quotas)."""
     for name in NAMES:
-        policies = {r: derive(subject(name), r) for r in names_of(subject(name))}
+        policies = {r: derive_policy(subject(name), r) for r in names_of(subject(name))}
         sizes = {r: len(json.dumps(p, separators=(",", ":"))) for r, p in policies.items()}
         managed = [size for role, size in sizes.items() if role in ("plan", "ci", *SERVING)]
         assert max(managed) <= 6144 and max(sizes.values()) <= 10240, (name, sizes)
@@ -253,7 +253,7 @@ def test_policies_are_as_short_as_iam_takes_them(subject):
 def test_every_change_of_a_derived_policy_is_told(subject):
     """One action, resource or condition less is a shortage (or an excess); more, an excess."""
     for role in names_of(subject("corners")):
-        policy = derive(subject("corners"), role)
+        policy = derive_policy(subject("corners"), role)
         assert compare(policy, json.loads(json.dumps(policy))) == []
         for index, statement in enumerate(policy["Statement"]):
             for field in ("Action", "Resource"):
@@ -335,7 +335,7 @@ def test_any_definition_with_conditions_lambdas_models_and_parameters():
     assert found["PassJobRoles"] == [f"{ACCOUNT}/pipeline", f"{ACCOUNT}/serve"]
     assert found["Models"] == ["arn:aws:sagemaker:us-east-1:123456789012:model/pipelines-*"]
     with pytest.raises(DefinitionError, match=r"2 roles: choose one with --job-role"):
-        derive(mine, "job")
+        derive_policy(mine, "job")
     jobs = by_sid(mine, "job", f"{ACCOUNT}/pipeline")
     assert jobs["Write"]["Resource"] == ["arn:aws:s3:::bkt/models/*", "arn:aws:s3:::theirs/out/*"]
     serve = by_sid(mine, "job", f"{ACCOUNT}/serve")
@@ -436,7 +436,7 @@ def test_what_cannot_be_derived_is_a_gap_that_names_the_step(step, told):
 def test_what_is_not_a_definition_is_an_error_that_names_the_step(step, told):
     with pytest.raises(DefinitionError, match=told):
         for role in ("pipeline", "job"):
-            derive(subject_of(step), role)
+            derive_policy(subject_of(step), role)
 
 
 DEFINITIONS = sorted(Path("tests/trainyard/validate/definitions").glob("*.json"))
@@ -449,7 +449,7 @@ def test_every_definition_of_the_sdk_has_policies_of_real_actions(path: Path):
     asked = [("pipeline", None), *(("job", role) for role in list_job_roles(mine))]
     types = {step.type for step in mine.values.steps}
     for role, job_role in asked:
-        assert_real(derive(mine, role, job_role)["Statement"])
+        assert_real(derive_policy(mine, role, job_role)["Statement"])
         assert bool(types & set(NOT_DERIVED)) <= bool(list_gaps(mine, role, job_role))
 
 
@@ -466,7 +466,7 @@ def test_a_folder_with_a_slash_at_its_end_is_read_where_the_job_writes():
         train = trains(OutputDataConfig={"S3OutputPath": f"s3://bkt/p{end}"})
         report = writes(f"s3://bkt/e{end}", "E", PropertyFiles=files)
         mine = subject_of(train, package, after, report, verdict)
-        every = [r for role in ("pipeline", "job") for s in derive(mine, role)["Statement"]
+        every = [r for role in ("pipeline", "job") for s in derive_policy(mine, role)["Statement"]
                  for r in s["Resource"]]  # fmt: skip
         found = {
             r.removeprefix("arn:aws:s3:::") for r in every if r.startswith("arn:aws:s3:::bkt/")
@@ -535,7 +535,7 @@ def test_a_damaged_definition_is_an_error_and_never_a_traceback(subject):
         del holder[last]
         try:
             for role in ROLES:
-                derive(dataclasses.replace(whole, document=damaged), role)
+                derive_policy(dataclasses.replace(whole, document=damaged), role)
         except DefinitionError:
             told += 1
     assert told > 50

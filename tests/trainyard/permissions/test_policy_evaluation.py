@@ -55,9 +55,9 @@ def test_as_the_guide_says(example: dict, case: dict):
     policies = Policies(**several, **kinds, must_name=example.get("must_name", False))
     decision = evaluate(request, policies)
     if case["is"] == "explicit":
-        assert decision.sid and "with an explicit deny in a" in decision.says
+        assert decision.sid and "with an explicit deny in a" in decision.message
     elif case["is"] == "allowed":
-        assert decision.is_allowed, decision.says
+        assert decision.is_allowed, decision.message
     else:
         assert (decision.is_allowed, decision.sid, decision.kind) == (False, "", case["is"])
 
@@ -149,15 +149,15 @@ def test_a_key_without_a_known_value_is_named_and_never_matches():
     for effect in ("Allow", "Deny"):
         decision = evaluate(request, Policies(identity=(policy(allow | {"Effect": effect}),)))
         assert not decision.is_allowed
-        assert "the value of the condition key aws:principalorgid" in decision.says
-        assert "statement Org of p" in decision.says
+        assert "the value of the condition key aws:principalorgid" in decision.message
+        assert "statement Org of p" in decision.message
     assert allowed(request, [allow, ALL])  # another statement allows without it
 
 
 def test_an_operator_that_does_not_exist_is_named():
     allow = ALL | {"Condition": {"StringResembles": {"k": "x"}}}
     decision = evaluate(Request(USER, "s3:A", "b"), Policies(identity=(policy(allow),)))
-    assert "there is no condition operator StringResembles" in decision.says
+    assert "there is no condition operator StringResembles" in decision.message
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_a_document_that_is_no_policy_is_refused(document, says):
 
 def test_the_sentence_is_awss():
     request = Request(principal("r/s"), "sagemaker:CreateModel", "arn:x")
-    assert evaluate(request, Policies()).says == (
+    assert evaluate(request, Policies()).message == (
         f"User: arn:aws:sts::{ACCOUNT}:assumed-role/r/s is not authorized to perform: "
         "sagemaker:CreateModel on resource: arn:x because no identity-based policy allows the "
         "sagemaker:CreateModel action"
     )
     deny = policy(ALL | {"Sid": "No", "Effect": "Deny"}, name="limits")
-    assert evaluate(request, Policies(boundary=deny)).says.endswith(
+    assert evaluate(request, Policies(boundary=deny)).message.endswith(
         "with an explicit deny in a permissions boundary (statement No of limits)"
     )

@@ -8,7 +8,7 @@ from tests.conftest import called
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.policy_answer import ENDPOINTS, iter_endpoints
-from trainyard.permissions.role_template import derive, list_roles
+from trainyard.permissions.role_template import derive_policy, list_roles
 
 pytestmark = pytest.mark.long
 NOT_CALLED = {
@@ -31,7 +31,7 @@ def test_every_service_has_endpoints_or_a_reason(subject):
         action.partition(":")[0]
         for name in (*RECIPES, "corners", "mounts")
         for role in list_roles(subject(name))
-        for statement in derive(subject(name), role.name)["Statement"]
+        for statement in derive_policy(subject(name), role.name)["Statement"]
         for action in statement["Action"]
     }
     assert used == known, "a service without an answer, or an answer that nothing needs"

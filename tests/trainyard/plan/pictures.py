@@ -17,14 +17,14 @@ from pipelines import definition
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
 from pipelines.delivery.budget import describe_changed_files, with_budget
-from pipelines.recipe.environments import resolve
+from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
 from trainyard.foresight.interval import Spread
 from trainyard.language.expressions import resolve_parameters
 from trainyard.plan.cache_prediction import History, Run, StepRun
 from trainyard.plan.definition_diff import compare
 from trainyard.plan.deployed_pipeline import DeployedPipeline
-from trainyard.plan.pipeline_plan import Drift, Plan, complete
+from trainyard.plan.pipeline_plan import Drift, Plan, create_plan
 from trainyard.plan.plan_display import render_plan
 from trainyard.plan.prices import load as load_prices
 from trainyard.plan.run_cost import Foreseen, Foresight, NotForeseen
@@ -162,7 +162,7 @@ class Studio:
         original, definition.CHECKOUT = definition.CHECKOUT, checkout
         try:
             recipe = load(HERE / "recipe.yaml", overrides)
-            return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None)
+            return build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
         finally:
             definition.CHECKOUT = original
             shutil.rmtree(checkout.with_name("changed"), ignore_errors=True)
@@ -180,7 +180,7 @@ class Studio:
         if change.drift:
             diff = compare(recorded, there)
             drift = Drift(kind="edited", diff=diff, by="user/alice", since=found.changed_at)
-        plan = complete(
+        plan = create_plan(
             wanted.state,
             None if change.is_new else found,
             self._history(change),

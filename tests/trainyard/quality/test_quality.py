@@ -152,9 +152,12 @@ def test_data_at_fault_are_named(tmp_path, text: str, form: dict, expected: str)
 @given(st.integers(1, 9000), st.integers(0, 5))
 def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=size)
-    kept, weights = constraints.weigh_sketch(constraints.make(values))
+    kept, weights = constraints.weigh_sketch(constraints.build_kll_distribution(values))
     assert weights.sum() == size
-    assert all(len(level) <= constraints.K for level in constraints.make(values)["sketch"]["data"])
+    assert all(
+        len(level) <= constraints.K
+        for level in constraints.build_kll_distribution(values)["sketch"]["data"]
+    )
     share = np.cumsum(weights) / size
     exact = np.searchsorted(np.sort(values), kept, side="right") / size
     assert np.abs(share - exact).max() <= 0.002
@@ -164,7 +167,7 @@ def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: 
     st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), min_size=1)
 )
 def test_the_distance_is_kolmogorov_and_smirnovs(one: list[int], other: list[int]) -> None:
-    a, b = (constraints.make(np.array(values, float)) for values in (one, other))
+    a, b = (constraints.build_kll_distribution(np.array(values, float)) for values in (one, other))
     assert constraints.measure_sketch_distance(a, b, robust=False) == pytest.approx(
         ks_2samp(one, other).statistic
     )
@@ -175,11 +178,11 @@ def test_the_distance_is_kolmogorov_and_smirnovs(one: list[int], other: list[int
 
 def test_equal_populations_seldom_drift_and_another_does() -> None:
     random = np.random.default_rng(1)
-    one, same = (constraints.make(random.normal(size=60)) for _ in range(2))
+    one, same = (constraints.build_kll_distribution(random.normal(size=60)) for _ in range(2))
     assert constraints.measure_sketch_distance(one, same, robust=True) < 0.1
     assert (
         constraints.measure_sketch_distance(
-            one, constraints.make(random.normal(3, size=60)), robust=True
+            one, constraints.build_kll_distribution(random.normal(3, size=60)), robust=True
         )
         > 0.5
     )

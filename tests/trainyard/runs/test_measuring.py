@@ -75,7 +75,7 @@ def learn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(training_speed, "Execution", lambda arn, region: RUNS[arn])
     monkeypatch.setattr(training_speed, "list_executions", lambda region: [*RUNS])
     place = tmp_path / "calibration.json"
-    return lambda which: list(training_speed.calibrate(which, lambda job: SETTING, place=place))
+    return lambda which: list(training_speed.calibrate(which, lambda job: SETTING, path=place))
 
 
 def test_executions_move_what_is_foreseen_and_a_job_counts_once(learn, tmp_path: Path):

@@ -19,16 +19,16 @@ def test_the_part_that_grew_most_is_named(part: str):
     assert pace.is_slow and pace.slowest == part
     assert (
         f"most of the difference is {part}: {USUAL[part] + 0.8:.3g} s instead of "
-        f"{USUAL[part]:.3g} s" in pace.said()
+        f"{USUAL[part]:.3g} s" in pace.describe_slowness()
     )
-    assert "a step takes 1.9 s, not the 1 s that is foreseen" in pace.said()
+    assert "a step takes 1.9 s, not the 1 s that is foreseen" in pace.describe_slowness()
 
 
 def test_what_is_within_the_interval_is_not_slow_and_without_parts_the_step_is_told():
-    assert Pace(found=USUAL | {STEP: 1.19}, expected=(expected(),)).said() == ""
-    assert Pace(found=USUAL | {STEP: 99.0}).said() == ""  # nobody expects anything
+    assert Pace(found=USUAL | {STEP: 1.19}, expected=(expected(),)).describe_slowness() == ""
+    assert Pace(found=USUAL | {STEP: 99.0}).describe_slowness() == ""  # nobody expects anything
     alone = ExpectedTime(seconds={STEP: 1.0}, most=1.2, grounds="is foreseen")  # without parts
-    said = Pace(found={STEP: 3.0}, expected=(alone,)).said()
+    said = Pace(found={STEP: 3.0}, expected=(alone,)).describe_slowness()
     assert said == "slow: a step takes 3 s, not the 1 s that is foreseen"
 
 

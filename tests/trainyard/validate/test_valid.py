@@ -65,11 +65,11 @@ def test_they_have_every_step_type():
 
 def compiled(name: str, *overrides: str) -> str:
     from pipelines.definition import build
-    from pipelines.recipe.environments import resolve
+    from pipelines.recipe.environments import resolve_account
     from pipelines.recipe.read_recipe import load as read
 
     recipe = read(Path(f"recipes/{name}.yaml"), overrides)
-    return build(recipe, resolve(recipe.aws), commit="0" * 40, source=None).body
+    return build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None).body
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
-from training.data.shard_writer import count_of, slice_samples
+from training.data.shard_writer import count_samples, slice_samples
 from training.defaults.default_scores import Batches
 from training.workloads import Workload, WorkloadSpec, load, load_spec
 
@@ -88,7 +88,7 @@ class Trial:
     def iter_batches(self, dataset: Dataset, size: int = SAMPLES) -> Iterator[tuple[int, Batch]]:
         """Yield (number of samples, batch) over a whole split."""
         for samples in dataset.iter_batches(size):
-            yield count_of(samples, dataset.fields), self._batches.make_batch(samples)
+            yield count_samples(samples, dataset.fields), self._batches.make_batch(samples)
 
 
 def copy_samples(samples: Samples) -> Samples:
@@ -171,7 +171,7 @@ RULES: list[Rule] = []
 
 def rule(
     name: str,
-    says: str,
+    statement: str,
     *,
     needs: tuple[str, ...] = ("runs",),
     fix: str = "fix the code that raised",
@@ -179,7 +179,7 @@ def rule(
     """Return a decorator that adds a rule to the contract; see ``Rule`` for the arguments."""
 
     def add(check: Callable[[Trial], Iterator[Fault]]) -> Callable[[Trial], Iterator[Fault]]:
-        RULES.append(Rule(name, says, check, needs, fix))
+        RULES.append(Rule(name, statement, check, needs, fix))
         return check
 
     return add

@@ -68,8 +68,8 @@ def check_imports(trial: Trial) -> Iterator[Fault]:
     )
     if process.returncode:
         lines = process.stderr.strip().splitlines()
-        places = [line.strip() for line in lines if line.strip().startswith("File ")]
-        own_places = [line for line in places if not any(part in line for part in NOT_OWN)]
+        frame_lines = [line.strip() for line in lines if line.strip().startswith("File ")]
+        own_places = [line for line in frame_lines if not any(part in line for part in NOT_OWN)]
         torch = "torch" in lines[-1]
         yield Fault(
             lines[-1],

@@ -34,7 +34,7 @@ class CostBeyondPlan(RuleSettings):
         return min((limit for limit in (self.minutes, bought) if limit is not None), default=None)
 
     @model_validator(mode="after")
-    def _money_needs_its_price(self) -> Self:
+    def _check_price(self) -> Self:
         if (self.usd is None) != (self.usd_an_hour is None):
             raise ValueError("usd and usd_an_hour belong together: set both, or minutes")
         return self
@@ -47,8 +47,8 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
         return None
     if not recent:
         return None
-    now, usual = history.lines[-1]["step"], median(recent)
-    minutes = _compute_spent_minutes(history, plan) + (plan.max_steps - now) * usual / 60
+    now, median_seconds = history.lines[-1]["step"], median(recent)
+    minutes = _compute_spent_minutes(history, plan) + (plan.max_steps - now) * median_seconds / 60
     if minutes <= settings.planned_minutes:
         return None
     price = settings.usd_an_hour
@@ -56,7 +56,8 @@ def check(history: History, settings: CostBeyondPlan, plan: Plan) -> Finding | N
     return Finding(
         minutes,
         settings.planned_minutes,
-        f"at {usual:.3g} s a step this job needs {minutes:.4g} minutes of training{money}, and "
+        f"at {median_seconds:.3g} s a step this job needs {minutes:.4g} minutes of "
+        f"training{money}, and "
         f"{settings.planned_minutes:.4g} minutes are planned",
         "raise max_runtime_minutes if that is intended, lower max_steps, or look at where a step's "
         "time goes",

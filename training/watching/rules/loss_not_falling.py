@@ -119,7 +119,7 @@ def _find_missing_fall(lines: list[Line], plan: Plan) -> Finding | None:
     count = len(lines) // 2
     early = [line["loss"] for line in lines[: min(count, EARLY)]]
     late = [line["loss"] for line in lines[-min(count, LATE) :]]
-    falls = [_fall(losses, late) for losses in (early[:FIRST], early)]
+    falls = [_compute_fall(losses, late) for losses in (early[:FIRST], early)]
     if any(fall >= SURE * error for fall, error in falls):
         return None
     if is_underway(lines, MOVED, plan.max_steps) or falls_steadily(
@@ -160,7 +160,7 @@ def falls_steadily(losses: list[float]) -> bool:
     return slope < -SURE * sqrt(residual / (len(losses) - 2) / spread)
 
 
-def _fall(early: list[float], late: list[float]) -> tuple[float, float]:
+def _compute_fall(early: list[float], late: list[float]) -> tuple[float, float]:
     """Return by how much the late mean is lower than the early one, and the standard error of
     that.
     """

@@ -69,13 +69,13 @@ class Tuning(BaseModel):
         return settings if self.adapters or self.freeze else None
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def _check_mode(self) -> Self:
         if self.adapters and self.freeze:
             raise ValueError(FROZEN_TWICE.format(", ".join(self.freeze)))
         return self
 
 
-def refuse_adapters(config: TrainConfig) -> str | None:
+def explain_impossible_adapters(config: TrainConfig) -> str | None:
     """Return why adapters cannot be trained with these settings, or None if they can."""
     strategies = [name for name, strategy in STRATEGIES.items() if strategy.adapters]
     if config.strategy not in strategies:

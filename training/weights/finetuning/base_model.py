@@ -28,7 +28,7 @@ embedding's copy, and values derived from the config.
 """
 
 
-def fill(
+def fill_model(
     model: nn.Module,
     workload: Workload,
     name: str,
@@ -50,7 +50,7 @@ def fill(
             another model.
     """
     try:
-        weights = read(workload, name, folder, uri, model, asked_as_folder=asked_as_folder)
+        weights = read_weights(workload, name, folder, uri, model, asked_as_folder=asked_as_folder)
         fill_exported(model, workload, weights)
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(
@@ -59,7 +59,7 @@ def fill(
         ) from None
 
 
-def read(
+def read_weights(
     workload: Workload,
     name: str,
     folder: Path,
@@ -74,7 +74,7 @@ def read(
     archive are read now, because it must be unpacked from its beginning.
 
     Raises:
-        DataError: as ``fill``.
+        DataError: as ``fill_model``.
         ValueError, KeyError, TypeError, SafetensorError: the weights or settings do not fit.
     """
     if (folder / ARCHIVE).is_file():
@@ -116,7 +116,7 @@ def _read_unpacked(
 
 
 def _read_description(
-    name: str, place: Path, files: Collection[str], config: bytes | None, uri: str | None
+    name: str, path: Path, files: Collection[str], config: bytes | None, uri: str | None
 ) -> dict[str, Any]:
     """Return the config.json of a train step's model.
 
@@ -136,7 +136,7 @@ def _read_description(
         )
     if config is None or not weighs:
         missing = hugging_face_folder.CONFIG if config is None else hugging_face_folder.WEIGHTS
-        raise DataError(f"{place}: contains no {missing}; it is not a model of a train step")
+        raise DataError(f"{path}: contains no {missing}; it is not a model of a train step")
     description: dict[str, Any] = json.loads(config)
     if description["workload"] != name:
         raise DataError(

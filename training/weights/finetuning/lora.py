@@ -151,7 +151,7 @@ def rename_adapters(workload: Workload, adapters: Mapping[str, Tensor]) -> dict[
     return dict(rename(adapters))
 
 
-def write(
+def write_adapters(
     folder: Path, adapters: Mapping[str, Tensor], settings: Adapters, base: Mapping[str, Any]
 ) -> None:
     """Write the adapters' weights and their settings.
@@ -180,8 +180,8 @@ def write(
     atomic_file.write(folder / SETTINGS, json.dumps(content, indent=1))
 
 
-def read(folder: Path) -> tuple[dict[str, Tensor], float]:
-    """Return the adapters, as they were given to ``write``, and their scale.
+def read_adapters(folder: Path) -> tuple[dict[str, Tensor], float]:
+    """Return the adapters, as they were given to ``write_adapters``, and their scale.
 
     Raises:
         DataError: a file is missing.
@@ -204,7 +204,7 @@ def _matches_ending(name: str, end: str) -> bool:
     return not end or name == end or name.endswith(f".{end}")
 
 
-def _format_some_names(names: Mapping[str, object], most: int = 8) -> str:
+def _format_some_names(names: Mapping[str, object], limit: int = 8) -> str:
     """List the first names for a message, and count the others."""
-    head = list(names)[:most]
-    return ", ".join(head) + (f" and {len(names) - most} more" if len(names) > most else "")
+    head = list(names)[:limit]
+    return ", ".join(head) + (f" and {len(names) - limit} more" if len(names) > limit else "")

@@ -88,8 +88,8 @@ def _trace_source(
     if not steps or steps[-1].func is not aten.copy_.default:
         return target, steps
     into, source = (view for view in steps[-1].flat if isinstance(view, View))
-    same = into.storage == target.storage and into.count == source.count
-    if same and all(_covers_storage(recorder, view) for view in (into, source)):
+    is_same_storage = into.storage == target.storage and into.count == source.count
+    if is_same_storage and all(_covers_storage(recorder, view) for view in (into, source)):
         return source, steps[:-1]
     return target, steps
 
@@ -291,37 +291,38 @@ def _finish_recording(model: nn.Module) -> None:
             else recorder.create_leaf(ExistingValue(tensor.detach()), tensor.shape, tensor.dtype)
         ),
     )
-    places: dict[int, tuple[str, Tensor]] = {}
+    tensors_by_storage: dict[int, tuple[str, Tensor]] = {}
     for name, tensor in list_named_tensors(model).items():
         if not recorder.has_recorded(tensor):
             raise NotRecordable(f"{name} was made on meta by the model itself")
-        first, other = places.setdefault(recorder.view(tensor).storage, (name, tensor))
+        first, other = tensors_by_storage.setdefault(recorder.view(tensor).storage, (name, tensor))
         if other is not tensor:
             raise NotRecordable(f"{name} and {first} are two tensors in one memory")
-    registered_ids = {id(tensor) for _, tensor in places.values()}
+    registered_ids = {id(tensor) for _, tensor in tensors_by_storage.values()}
     for module in model.modules():
         for name, value in [*vars(module).items()]:
             if name not in ("_parameters", "_buffers", "_modules"):
-                vars(module)[name] = _make_real(recorder, value, registered_ids, places)
+                vars(module)[name] = _make_real(recorder, value, registered_ids, tensors_by_storage)
     _check_strays(recorder, registered_ids)
 
 
 def _make_real(
-    recorder: Recorder, value: Any, registered_ids: set[int], places: Mapping[int, Any]
+    recorder: Recorder, value: Any, registered_ids: set[int], tensors_by_storage: Mapping[int, Any]
 ) -> Any:
     """Return an attribute's value with its unregistered tensors made real."""
     if isinstance(value, Tensor):
         if id(value) in registered_ids or not recorder.has_recorded(value):
             return value
-        if recorder.view(value).storage in places:
+        if recorder.view(value).storage in tensors_by_storage:
             raise NotRecordable("an attribute is a view of a weight")
         return recorder.materialize_tensor(value)
     if type(value) in (list, tuple):
-        inner = [_make_real(recorder, item, registered_ids, places) for item in value]
+        inner = [_make_real(recorder, item, registered_ids, tensors_by_storage) for item in value]
         return value if all(map(operator.is_, inner, value)) else type(value)(inner)
     if type(value) is dict:
         entries = {
-            k: _make_real(recorder, item, registered_ids, places) for k, item in value.items()
+            k: _make_real(recorder, item, registered_ids, tensors_by_storage)
+            for k, item in value.items()
         }
         return value if all(map(operator.is_, entries.values(), value.values())) else entries
     return value

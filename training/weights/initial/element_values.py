@@ -82,13 +82,13 @@ def _find_region(recorder: RecorderProtocol, view: View, target: View) -> list[r
         if size == 1:
             continue
         along = [n for n, s in enumerate(target.stride) if s and s <= stride and stride % s == 0]
-        place = max(along, key=lambda n: target.stride[n], default=None)
-        if place is None or len(ranges[place]) > 1:
+        dimension = max(along, key=lambda n: target.stride[n], default=None)
+        if dimension is None or len(ranges[dimension]) > 1:
             return None
-        step, first = stride // target.stride[place], ranges[place].start
-        if first + step * (size - 1) >= target.size[place]:
+        step, first = stride // target.stride[dimension], ranges[dimension].start
+        if first + step * (size - 1) >= target.size[dimension]:
             return None
-        ranges[place] = range(first, first + step * (size - 1) + 1, step)
+        ranges[dimension] = range(first, first + step * (size - 1) + 1, step)
     return ranges
 
 
@@ -186,10 +186,12 @@ class ByElement:
         indices[: chunk.count] = chunk.list_indices()
         is_inside = np.ones(chunk.padded_count, bool)
         region = _find_region(self._recorder, view, self._view) or []
-        for places, stride, size in zip(region, self._view.stride, self._view.size, strict=True):
+        for index_range, stride, size in zip(
+            region, self._view.stride, self._view.size, strict=True
+        ):
             coordinates = indices // stride % size
-            is_inside &= (coordinates >= places.start) & (coordinates < places.stop)
-            is_inside &= (coordinates - places.start) % places.step == 0
+            is_inside &= (coordinates >= index_range.start) & (coordinates < index_range.stop)
+            is_inside &= (coordinates - index_range.start) % index_range.step == 0
         return torch.from_numpy(is_inside)
 
 

@@ -175,8 +175,8 @@ def fill(
     """
     waiting = {name: tensor for name, tensor in list_named_tensors(model).items() if tensor.is_meta}
     # Reversed, so that a tied tensor has the first of its names.
-    places = {id(tensor): name for name, tensor in reversed(waiting.items())}
-    for name in places.values():
+    names_by_id = {id(tensor): name for name, tensor in reversed(waiting.items())}
+    for name in names_by_id.values():
         if name not in values:
             raise TrainingError(
                 f"{name} of the split model is not a weight or buffer of the whole one, so nothing "
@@ -189,7 +189,7 @@ def fill(
 
     replace(model, allocate_tensor)
     real_tensors = list_named_tensors(model)
-    for name in places.values():
+    for name in names_by_id.values():
         tensor = real_tensors[name]
         values[name].write(find_local_part(tensor), getattr(tensor, "_local_tensor", tensor))
 

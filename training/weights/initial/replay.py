@@ -204,8 +204,8 @@ def _draw(recorder: RecorderProtocol, step: Step, lies: View, into: Tensor) -> N
     if not lies.is_all(recorder.count_bytes(lies.storage)):
         count = recorder.count_bytes(lies.storage) // lies.dtype.itemsize
         words = draw_bits(key, Runs(np.zeros(1, np.int64), count))
-        places = torch.arange(count).as_strided(lies.size, lies.stride, lies.offset).flatten()
-        draws = numbers(words[places.numpy()], lies.dtype)
+        indices = torch.arange(count).as_strided(lies.size, lies.stride, lies.offset).flatten()
+        draws = numbers(words[indices.numpy()], lies.dtype)
         into.copy_(draws.view(lies.size))
         return
     flat, offset = into.view(-1), 0

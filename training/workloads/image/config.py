@@ -54,7 +54,7 @@ class ImageConfig(BaseModel):
     for images of up to about 64 pixels."""
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_field_combinations(self) -> Self:
         if self.image == self.label:
             raise ValueError(f"image and label are the same column {self.image!r}")
         if self.crop_area[0] > self.crop_area[1]:

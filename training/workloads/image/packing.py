@@ -10,11 +10,11 @@ import pyarrow as pa
 
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Samples, create_empty_samples
-from training.data.shard_writer import sample_hashes
+from training.data.shard_writer import hash_samples
 from training.workloads import Column
 from training.workloads.column_packing import Codes
 from training.workloads.image.config import ImageConfig
-from training.workloads.image.pixels import refuse
+from training.workloads.image.pixels import explain_undecodable
 
 if TYPE_CHECKING:
     from training.scores import Block
@@ -38,7 +38,7 @@ class Packing:
         self.config, self.assets = config, assets
         self.identity: tuple[str, ...] = (config.image,)
         self.columns: Mapping[str, Column] = {
-            config.image: Column("bytes", refuse=refuse),
+            config.image: Column("bytes", refuse=explain_undecodable),
             config.label: Column("category"),
         }
         self.fields: Mapping[str, Field] = FIELDS
@@ -58,7 +58,7 @@ class Packing:
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
         """Yield a hash of each image, without its label."""
         for passage in dataset.stream(READ):
-            yield {"example": sample_hashes(passage.samples, IMAGE)}
+            yield {"example": hash_samples(passage.samples, IMAGE)}
 
     def packer(self) -> "ImagePacker":
         return ImagePacker(self.config)

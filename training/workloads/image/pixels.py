@@ -20,7 +20,7 @@ Box = tuple[float, float, float, float]
 """Left, upper, right and lower edge, in pixels."""
 
 
-def refuse(content: bytes) -> str | None:
+def explain_undecodable(content: bytes) -> str | None:
     """Return why an image cannot be decoded completely, or None if it can."""
     try:
         with warnings.catch_warnings():

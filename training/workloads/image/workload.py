@@ -22,13 +22,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from training.data.dataset import Dataset, Share
 from training.data.loader import Preparation, split
 from training.data.manifest import Samples
-from training.data.shard_writer import sample_hashes
+from training.data.shard_writer import hash_samples
 from training.scores import Block
 from training.workloads import Column
 from training.workloads.column_packing import hash_values
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.packing import IMAGE, Packing
-from training.workloads.image.pixels import read_crop, refuse
+from training.workloads.image.pixels import explain_undecodable, read_crop
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
@@ -124,7 +124,7 @@ def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
         content = b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise DataError(f"image: is {text[:40]!r}, expected base64: {error}") from None
-    if reason := refuse(content):
+    if reason := explain_undecodable(content):
         raise DataError(f"image: {reason}")
     return torch.from_numpy(read_crop(content, config, None).copy())
 
@@ -278,7 +278,7 @@ class Workload(Simple):
         for passage in test.stream(AT_ONCE, share):
             codes = passage.samples["label"].tolist()
             targets = np.array([self.classes.numbers[code] for code in codes])
-            hashes = sample_hashes(passage.samples, IMAGE)
+            hashes = hash_samples(passage.samples, IMAGE)
             slice_columns = {
                 f"slice.{name}": np.array(self.classes.names, object)[targets]
                 if name == "label"
@@ -343,9 +343,9 @@ class Residual(nn.Module):
         self.first_norm = Norm(out_channels // GROUP, out_channels)
         self.second = nn.Conv2d(out_channels, out_channels, 3, padding=1, bias=False)
         self.second_norm = Norm(out_channels // GROUP, out_channels)
-        same = in_channels == out_channels and stride == 1
+        keeps_shape = in_channels == out_channels and stride == 1
         self.shortcut = (
-            None if same else nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
+            None if keeps_shape else nn.Conv2d(in_channels, out_channels, 1, stride, bias=False)
         )
         nn.init.zeros_(self.second_norm.weight)  # starts as its shortcut alone (Goyal et al. 2017)
 

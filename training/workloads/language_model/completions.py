@@ -215,16 +215,16 @@ def iter_completions(
         columns = np.where(target_masks[..., None] > 0, columns, 0.0)
         cuts = np.flatnonzero(np.diff(passage.sources)) + 1
         for indices in np.split(np.arange(len(tokens)), cuts):
-            places = [
-                (n, *place)
+            example_bounds = [
+                (n, *bounds)
                 for n in indices
-                for place in _split_examples(tokens[n], target_masks[n], end)
+                for bounds in _split_examples(tokens[n], target_masks[n], end)
             ]
-            if not places:
+            if not example_bounds:
                 continue
-            rows = [(tokens[n, a:b], target_masks[n, a : b - 1]) for n, a, b in places]
+            rows = [(tokens[n, a:b], target_masks[n, a : b - 1]) for n, a, b in example_bounds]
             names = b"".join(_hash(*row, end, tokens.shape[1]) for row in rows)
-            sums = np.stack([columns[n, a : b - 1].sum(0) for n, a, b in places])
+            sums = np.stack([columns[n, a : b - 1].sum(0) for n, a, b in example_bounds])
             yield int(passage.sources[indices[0]]), np.frombuffer(names, "<i8"), sums
 
 

@@ -164,7 +164,7 @@ class RopeScaling(BaseModel):
     """With llama3: length of the original context, in tokens."""
 
     @model_validator(mode="after")
-    def _factors_in_order(self) -> Self:
+    def _check_factor_order(self) -> Self:
         if self.low_freq_factor >= self.high_freq_factor:
             raise ValueError(
                 f"low_freq_factor {self.low_freq_factor} has to be below high_freq_factor "
@@ -267,7 +267,7 @@ class LanguageModelConfig(BaseModel):
         return self.hidden_dim or 16 * -(-self.dim * 8 // (3 * 16))
 
     @model_validator(mode="after")
-    def _heads_fit(self) -> Self:
+    def _check_heads(self) -> Self:
         if self.head_dim is None and self.dim % (2 * self.heads):
             raise ValueError(
                 f"dim {self.dim} must be a multiple of 2 × heads ({2 * self.heads}): every head "
@@ -283,7 +283,7 @@ class LanguageModelConfig(BaseModel):
         return self
 
 
-def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str | None:
+def explain_impossible_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str | None:
     """Return why the model cannot be split over this many ranks and stages, or None if it can."""
     if config.heads % tensor:
         return f"heads {config.heads} cannot be shared by tensor_parallel {tensor} ranks evenly"
@@ -294,7 +294,9 @@ def refuse_split(config: LanguageModelConfig, tensor: int, pipeline: int) -> str
     return None
 
 
-def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> str | None:
+def explain_impossible_context(
+    config: LanguageModelConfig, context: int, tensor: int
+) -> str | None:
     """Return why ``context`` ranks cannot share each sequence, or None if they can."""
     parts = 2 * context * tensor
     if context > 1 and config.context_length % parts:
@@ -306,11 +308,11 @@ def refuse_context(config: LanguageModelConfig, context: int, tensor: int) -> st
     return None
 
 
-def refuse_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
+def explain_impossible_layout(config: LanguageModelConfig, layout: "Layout") -> str | None:
     """Return why the sequences cannot be distributed over the ranks, or None if they can."""
     tensor = layout.tensor_parallel if layout.sequence_parallel else 1
     if layout.context_parallel > 1:
-        return refuse_context(config, layout.context_parallel, tensor)
+        return explain_impossible_context(config, layout.context_parallel, tensor)
     return (
         explain_uneven_split(config.context_length, tensor)
         if config.context_length % tensor
@@ -338,8 +340,8 @@ SPEC = WorkloadSpec(
     primary_metric="bits_per_byte",
     baselines=("unigram", "bigram"),
     packed_with=("tokenizer", "context_length", "records", "attend"),
-    refuse_split=refuse_split,
-    refuse_layout=refuse_layout,
+    refuse_split=explain_impossible_split,
+    refuse_layout=explain_impossible_layout,
     ranges={"next_token_accuracy": 1.0},
     compared_in=("bits_per_byte", "loss", "next_token_accuracy"),
     slices=lambda config: ("source",),

@@ -92,8 +92,8 @@ class Documents:
 
 def compute_positions(documents: Tensor) -> Tensor:
     """Return each token's position within its document, from 0; both (n, t)."""
-    places = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    positions = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     begins = torch.ones_like(documents, dtype=torch.bool)
     begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
     # The largest start so far is that of the token's own document.
-    return places - places.where(begins, 0).cummax(1).values
+    return positions - positions.where(begins, 0).cummax(1).values

@@ -76,8 +76,8 @@ def build_mask_rule(
         before = keys[key] <= queries[query]
         if documents is None:
             return before
-        same = documents[sample, queries[query]] == documents[sample, keys[key]]
-        return before & same
+        is_same_document = documents[sample, queries[query]] == documents[sample, keys[key]]
+        return before & is_same_document
 
     return is_visible
 

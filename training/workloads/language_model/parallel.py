@@ -18,8 +18,8 @@ from torch.distributed.tensor.placement_types import Placement
 
 from training.workloads.language_model.config import (
     LanguageModelConfig,
+    explain_impossible_context,
     explain_uneven_split,
-    refuse_context,
 )
 from training.workloads.language_model.context_parallel import Sharing
 from training.workloads.language_model.model import Block, Transformer
@@ -126,7 +126,7 @@ def apply_context_parallel(
     Raises:
         TrainingError: the ranks cannot share the sequences evenly.
     """
-    if refusal := refuse_context(config, mesh.size(), model.parts):
+    if refusal := explain_impossible_context(config, mesh.size(), model.parts):
         raise TrainingError(refusal)
     sharing = Sharing.from_mesh(mesh, config.context_length)
     model.sharing = sharing

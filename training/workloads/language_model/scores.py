@@ -183,16 +183,16 @@ class _Cutter:
         self._sums = sums[-1]
         names, nonempty = [], []
         for start, after in pairwise(cuts):
-            self._take(tokens[start : after - 1])
+            self._hash_tokens(tokens[start : after - 1])
             nonempty.append(self._length > 0)
             names.append(self._digest.digest())
             self._digest, self._length = hashlib.blake2b(digest_size=8), 0
         if nonempty and self._is_foreign:
             nonempty[0] = self._is_foreign = False
-        self._take(tokens[cuts[-1] :])
+        self._hash_tokens(tokens[cuts[-1] :])
         return np.frombuffer(b"".join(names), "<i8")[nonempty], sums[:-1][nonempty]
 
-    def _take(self, tokens: np.ndarray) -> None:
+    def _hash_tokens(self, tokens: np.ndarray) -> None:
         """Add tokens to the hash and the length of the current document."""
         self._digest.update(tokens.data)
         self._length += len(tokens)

@@ -166,7 +166,9 @@ class Workload:
 
     def export(self, weights: Mapping[str, Tensor]) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """Return the weights in the format of Hugging Face's Llama, Qwen2 or Qwen3."""
-        description = describe(self.config, self._count_embedding_rows(), self.tokenizer.end)
+        description = build_hugging_face_config(
+            self.config, self._count_embedding_rows(), self.tokenizer.end
+        )
         return export(self.config, weights), description
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -286,8 +288,8 @@ class Bigram:
         code = previous.astype(np.int64) * self._vocabulary + targets
         # A pair after the last known one has index len(pairs). It is replaced by the last index,
         # whose pair differs, so that its count is 0.
-        places = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
-        pair_counts = np.where(self._pairs[places] == code, self._pair_counts[places], 0)
+        indices = np.minimum(np.searchsorted(self._pairs, code), len(self._pairs) - 1)
+        pair_counts = np.where(self._pairs[indices] == code, self._pair_counts[indices], 0)
         return -np.log((pair_counts + k * self._unigram[targets]) / (self._previous[previous] + k))
 
 
@@ -435,7 +437,9 @@ def find_family(config: LanguageModelConfig) -> tuple[str, str]:
     return "llama", "LlamaForCausalLM"
 
 
-def describe(config: LanguageModelConfig, vocabulary: int, end: int) -> dict[str, Any]:
+def build_hugging_face_config(
+    config: LanguageModelConfig, vocabulary: int, end: int
+) -> dict[str, Any]:
     """Return Hugging Face's config.json.
 
     ``vocabulary`` is the number of the embedding's rows, and ``end`` the end token.

@@ -230,5 +230,5 @@ def select_held_out(samples: Samples) -> np.ndarray | None:
     if "group" in samples:
         block = np.unique(samples["group"], return_inverse=True)[1]
     held_mask = block % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
-    both = all(len(np.unique(labels[side])) == 2 for side in (held_mask, ~held_mask))
+    both = all(len(np.unique(labels[mask])) == 2 for mask in (held_mask, ~held_mask))
     return held_mask if both else None

@@ -55,7 +55,7 @@ class TabularConfig(BaseModel):
     """Number of standard deviations from the mean at which normalised numbers are cut off."""
 
     @model_validator(mode="after")
-    def _columns_are_distinct(self) -> Self:
+    def _check_columns_distinct(self) -> Self:
         names = [*self.categories, *self.numbers, self.label]
         if len(names) == 1:
             raise ValueError(

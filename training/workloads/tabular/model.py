@@ -47,10 +47,10 @@ class Encoder(nn.Module):
             if not len(known_hashes):
                 columns.append(torch.zeros_like(column)[:, None])
                 continue
-            places = torch.searchsorted(known_hashes, column.contiguous()).clamp(
+            indices = torch.searchsorted(known_hashes, column.contiguous()).clamp(
                 max=len(known_hashes) - 1
             )
-            columns.append(torch.where(known_hashes[places] == column, places + 1, 0)[:, None])
+            columns.append(torch.where(known_hashes[indices] == column, indices + 1, 0)[:, None])
         return torch.cat(columns, dim=1)
 
     def normalize_numbers(self, numbers: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from training.data.dataset import Dataset
 from training.data.manifest import Field, Samples, create_empty_samples
-from training.data.shard_writer import sample_hashes
+from training.data.shard_writer import hash_samples
 from training.workloads import Column
 from training.workloads.column_packing import TOO_LARGE, Codes
 from training.workloads.tabular.column_statistics import Moments, Statistics, Values
@@ -75,7 +75,7 @@ class Packing:
     def examples(self, dataset: Dataset) -> "Iterator[Block]":
         """Yield a hash of each row over all its fields, and its group if there is one."""
         for passage in dataset.stream(READ):
-            block = passage.samples | {"example": sample_hashes(passage.samples, dataset.fields)}
+            block = passage.samples | {"example": hash_samples(passage.samples, dataset.fields)}
             yield {name: block[name] for name in self.example_fields}
 
     def packer(self) -> "RowPacker":

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from training.scores import Block, Clusters, Metrics, compute_ratios, standard_error
+from training.scores import Block, Clusters, Metrics, compute_ratios, compute_standard_error
 from trainyard.common.errors import DataError
 
 _SHIFT = 10  # number of the last bits of a float32 that are ignored when it is put into a bin
@@ -98,7 +98,7 @@ class Ranks:
         clusters = Clusters()
         for block in blocks:
             clusters.add(block["group"], {"pull": self.compute_pulls(block)})
-        return standard_error(clusters.compute_sums("pull"))
+        return compute_standard_error(clusters.compute_sums("pull"))
 
     def compute_pulls(self, block: Block) -> np.ndarray:
         """Return how much each row moves the area away from its value, (n,). The sum is 0.
@@ -120,8 +120,8 @@ class Ranks:
         groups += [(bins, np.stack((label == 0, label == 1))) for bins, label in self._waiting]
         bins = np.concatenate([bins for bins, _ in groups])
         weights = np.concatenate([counts for _, counts in groups], axis=1)
-        self._bins, place = np.unique(bins, return_inverse=True)
-        self._counts = np.stack([np.bincount(place, row, len(self._bins)) for row in weights])
+        self._bins, bin_indices = np.unique(bins, return_inverse=True)
+        self._counts = np.stack([np.bincount(bin_indices, row, len(self._bins)) for row in weights])
         self._waiting, self._rows = [], 0
 
 

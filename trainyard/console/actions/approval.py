@@ -25,7 +25,9 @@ package, because it makes checks of its own.
 
 
 @register_action("approve")
-def approve(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
+def propose_approval(
+    account: Account, about: Mapping[str, str], form: Mapping[str, str]
+) -> Proposal:
     """Propose UpdateModelPackage with status Approved.
 
     If the package belongs to an application with its own rules, the application approves it.
@@ -48,12 +50,14 @@ def approve(account: Account, about: Mapping[str, str], form: Mapping[str, str])
     elif not refusal:
         refusal = _find_approval_command(package)
     return Proposal(
-        title=f"Approve {_name(package)}",
+        title=f"Approve {_format_package_name(package)}",
         button="Approve",
         does=does,
         state=_collect_state(package, now),
         calls=[
-            _update(package, "Approved", comment.value if form else make_placeholder("Comment"))
+            _make_approval_call(
+                package, "Approved", comment.value if form else make_placeholder("Comment")
+            )
         ],
         back=_build_package_url(package),
         fields=[comment],
@@ -63,7 +67,9 @@ def approve(account: Account, about: Mapping[str, str], form: Mapping[str, str])
 
 
 @register_action("reject")
-def reject(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
+def propose_rejection(
+    account: Account, about: Mapping[str, str], form: Mapping[str, str]
+) -> Proposal:
     """Propose UpdateModelPackage with status Rejected."""
     package = describe_package(account, about["package"])
     now = _find_champion(account, package)
@@ -72,12 +78,14 @@ def reject(account: Account, about: Mapping[str, str], form: Mapping[str, str]) 
     )
     is_rejected = package.get("ModelApprovalStatus") == "Rejected"
     return Proposal(
-        title=f"Reject {_name(package)}",
+        title=f"Reject {_format_package_name(package)}",
         button="Reject",
         does=[_describe_rejection(package, now), "Endpoints that serve it continue to serve it."],
         state=_collect_state(package, now),
         calls=[
-            _update(package, "Rejected", comment.value if form else make_placeholder("Comment"))
+            _make_approval_call(
+                package, "Rejected", comment.value if form else make_placeholder("Comment")
+            )
         ],
         back=_build_package_url(package),
         fields=[comment],
@@ -144,7 +152,7 @@ def _make_comment_field(form: Mapping[str, str], hint: str, is_required: bool = 
     )
 
 
-def _update(package: Mapping[str, Any], status: str, comment: str) -> Call:
+def _make_approval_call(package: Mapping[str, Any], status: str, comment: str) -> Call:
     """Return the call of UpdateModelPackage that sets the approval status and the comment."""
     arn = package["ModelPackageArn"]
     reason = {"ApprovalDescription": comment} if comment else {}
@@ -172,7 +180,7 @@ def _collect_state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
     }
 
 
-def _name(package: Mapping[str, Any]) -> str:
+def _format_package_name(package: Mapping[str, Any]) -> str:
     return " version ".join(group_and_version(package["ModelPackageArn"]))
 
 

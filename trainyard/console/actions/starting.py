@@ -105,13 +105,13 @@ def make_parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) 
 def _make_field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
     """Return the field of a parameter; ``value`` is the typed text, or None for the default."""
     kind, default = entry.get("Type", DEFAULT_TYPE), entry.get("DefaultValue")
-    usual = "" if default is None else as_given(default)
+    default_text = "" if default is None else as_given(default)
     choices = entry.get("EnumValues") or (["true", "false"] if kind == "Boolean" else ())
-    hint = f"{kind}, default {usual}" if default is not None else f"{kind}, required"
+    hint = f"{kind}, default {default_text}" if default is not None else f"{kind}, required"
     return Field(
         name=PREFIX + name,
         label=name,
-        value=usual if value is None else value,
+        value=default_text if value is None else value,
         kind="choice" if choices else "line",
         choices=[(as_given(choice), as_given(choice)) for choice in choices],
         hint=hint if len(hint) < 80 else kind,

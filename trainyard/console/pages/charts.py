@@ -72,15 +72,15 @@ class Curve:
         some = self.samples
         return _format_summary(self.label, some.values, some.lowest, some.highest, self.where)
 
-    def where(self, place: int | None) -> str:
+    def where(self, index: int | None) -> str:
         """Return the position of a value: its step, or the time since the job's first value."""
-        if place is None:
+        if index is None:
             return ""
-        step = self.samples.steps[place]
+        step = self.samples.steps[index]
         if self.metrics.counter and not math.isnan(step):
             return f"at {self.metrics.counter} {step:g}"
         return (
-            f"after {format_duration((self.samples.timestamps[place] - self.metrics.begin) / 1000)}"
+            f"after {format_duration((self.samples.timestamps[index] - self.metrics.begin) / 1000)}"
         )
 
 
@@ -93,9 +93,9 @@ def render_chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Mark
                 f"{line.label}: {number(float(line.y[0]))} at {x} {number(float(line.x[0]))}"
             )
             continue
-        places = [place for place, value in enumerate(line.y) if math.isfinite(value)]
-        low = min(places, key=line.y.__getitem__, default=None)
-        high = max(places, key=line.y.__getitem__, default=None)
+        indices = [index for index, value in enumerate(line.y) if math.isfinite(value)]
+        low = min(indices, key=line.y.__getitem__, default=None)
+        high = max(indices, key=line.y.__getitem__, default=None)
         positions = [f"at {x} {number(float(value))}" for value in line.x]
         words.append(
             _format_summary(
@@ -190,11 +190,13 @@ def points() -> Response:
     curves = [Curve("", job, name, read(aws, job)) for job, name, _ in every]
     x, across = choose_axis(curves)
     lines = []
-    for curve, place, count in zip(curves, across, (entry[2] for entry in every), strict=True):
+    for curve, find_position, count in zip(
+        curves, across, (entry[2] for entry in every), strict=True
+    ):
         some = curve.samples
         # Read once, because samples may be added at the same time.
         end = some.count
-        positions = [place(i) for i in range(min(count, end), end)]
+        positions = [find_position(i) for i in range(min(count, end), end)]
         lines.append({"to": end, "x": positions, "y": _encode_values(some.values[count:end])})
     return jsonify({"x": x, "lines": lines})
 
@@ -217,12 +219,12 @@ def choose_axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], floa
     units = (("seconds", 1, 300), ("minutes", 60, 4 * 3600), ("hours", 3600, math.inf))
     unit, length = next((name, size) for name, size, end in units if longest / 1000 < end)
 
-    def measure_since(curve: Curve) -> Callable[[int], float]:
+    def make_elapsed_time(curve: Curve) -> Callable[[int], float]:
         """Return a function from an index to the time since the first value, in ``unit``."""
         timestamps, begin = curve.samples.timestamps, curve.metrics.begin
-        return lambda place: (timestamps[place] - begin) / 1000 / length
+        return lambda index: (timestamps[index] - begin) / 1000 / length
 
-    return f"{unit} since the first value", [measure_since(curve) for curve in curves]
+    return f"{unit} since the first value", [make_elapsed_time(curve) for curve in curves]
 
 
 def group_metrics(names: Iterable[str]) -> list[tuple[str, list[str]]]:
@@ -241,12 +243,12 @@ def group_metrics(names: Iterable[str]) -> list[tuple[str, list[str]]]:
     return sorted(named_groups, key=lambda group: "loss" not in group[0].lower())
 
 
-def render_training_charts(aws: Account, job: str, most: int) -> tuple[list[Markup], int]:
-    """Return at most ``most`` charts of a job's metrics, and the number of charts left out."""
+def render_training_charts(aws: Account, job: str, limit: int) -> tuple[list[Markup], int]:
+    """Return at most ``limit`` charts of a job's metrics, and the number of charts left out."""
     metrics = read(aws, job)
     plots = group_metrics(list(metrics.samples))
     charts = [
         render_curve_chart(f"curve-{job}-{i}", title, [Curve(n, job, n, metrics) for n in names])
-        for i, (title, names) in enumerate(plots[:most])
+        for i, (title, names) in enumerate(plots[:limit])
     ]
-    return charts, max(0, len(plots) - most)
+    return charts, max(0, len(plots) - limit)

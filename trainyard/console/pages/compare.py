@@ -74,7 +74,7 @@ class Work:
     definition: StepDefinition
     step: Step | None
     job: Mapping[str, Any]  # description of its job; empty without a job
-    places: StepUris
+    step_uris: StepUris
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,14 +130,14 @@ def read_side(aws: Account, name: str) -> Side:
     pipeline, _, execution = name.partition("/")
     try:
         snapshot = aws.read_snapshot(pipeline, execution)
-        version, good = repr(snapshot), LONG if snapshot.is_ended else aws.seconds
-        read = partial(_read, aws, name, aws.find_execution_arn(pipeline, execution), snapshot)
-        return aws.read_cached(("compare: side", name, version), read, good)
+        version, lifetime = repr(snapshot), LONG if snapshot.is_ended else aws.seconds
+        read = partial(_read_side, aws, name, aws.find_execution_arn(pipeline, execution), snapshot)
+        return aws.read_cached(("compare: side", name, version), read, lifetime)
     except ServiceError as error:
         return Side(name=name, fault=str(error))
 
 
-def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
+def _read_side(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
     """Read all data of one execution that the page compares."""
     run_definition = read_definition(aws, arn)
     steps_by_name = {step.name: step for step in snapshot.steps}
@@ -158,7 +158,9 @@ def _read(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
         job = _read_job(aws, step) if step else {}
         was = step_inputs(definition, run_definition.parameters, job)
         step_places = split_code_and_data(was.uris)
-        works[definition.name] = Work(definition=definition, step=step, job=job, places=step_places)
+        works[definition.name] = Work(
+            definition=definition, step=step, job=job, step_uris=step_places
+        )
         status = step.status if step else "not begun"
         settings[f"{definition.name}: status"] = Value(status, status)
         settings |= _group(was.fields, stand_ins, f"{definition.name}: ", step_places.paths)
@@ -252,7 +254,7 @@ def _iter_data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, V
     If some are newer than the step, the input of the execution cannot be known.
     """
     for step, work in works.items():
-        for name, uri in work.places.data.items():
+        for name, uri in work.step_uris.data.items():
             listing = _read_listing(aws, uri)
             began = work.job.get("CreationTime") or (work.step.started if work.step else None)
             newer = sum(
@@ -271,7 +273,7 @@ def _iter_data(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, V
 def _iter_code(aws: Account, works: Mapping[str, Work]) -> Iterator[tuple[str, Value]]:
     """Yield every file of each step's code."""
     for step, work in works.items():
-        for name, uri in work.places.code.items():
+        for name, uri in work.step_uris.code.items():
             contents = list_code_files(aws, uri)
             if contents.fault:
                 text = f"{uri}\ncannot be known: {contents.fault}"
@@ -324,9 +326,9 @@ def list_code_files(aws: Account, uri: str) -> Contents:
     return aws.read_cached(("compare: archive", uri, marks), read, LONG)
 
 
-def read_code_file(aws: Account, work: Work | None, place: str, path: str) -> bytes | None:
+def read_code_file(aws: Account, work: Work | None, code_name: str, path: str) -> bytes | None:
     """Return one file of a step's code, at most as much as can be shown, or None if missing."""
-    uri = work.places.code.get(place) if work else None
+    uri = work.step_uris.code.get(code_name) if work else None
     if uri is None or path not in list_code_files(aws, uri).files:
         return None
     if uri.endswith((".tar.gz", ".tgz", ".tar")):
@@ -337,12 +339,12 @@ def read_code_file(aws: Account, work: Work | None, place: str, path: str) -> by
     )
 
 
-def _read_bytes(aws: Account, uri: str, most: int) -> bytes:
-    """Return at most ``most`` bytes of an object; empty if it cannot be read."""
+def _read_bytes(aws: Account, uri: str, limit: int) -> bytes:
+    """Return at most ``limit`` bytes of an object; empty if it cannot be read."""
     bucket, _, name = uri.removeprefix("s3://").partition("/")
     try:
         with aws.s3.get_object(Bucket=bucket, Key=name)["Body"] as body:
-            data: bytes = body.read(most)
+            data: bytes = body.read(limit)
     except (ClientError, BotoCoreError):
         # The listing has already reported the error.
         return b""
@@ -384,9 +386,9 @@ def compare() -> Response:
         tables["Metrics"].sort(key=lambda row: rank_importance(row.name))
     changes, file_address = "", request.args.get("file", "")
     if file_address and len(sides) == 2:
-        step, place, path = (*file_address.split("/", 2), "", "")[:3]
+        step, code_name, path = (*file_address.split("/", 2), "", "")[:3]
         contents = [
-            read_code_file(aws, run_side.works.get(step), place, path) for run_side in sides
+            read_code_file(aws, run_side.works.get(step), code_name, path) for run_side in sides
         ]
         common |= {"file": file_address, "found": compare_versions(*contents)}
         changes = render_template("compare/changes.html.j2", **common)

@@ -78,7 +78,7 @@ def render_last_lines(account: Account, address: Mapping[str, str], step: Step) 
     if stream is None:
         return Markup()
     key = ("last lines", stream.group, stream.name)
-    page = account.read_cached(key, lambda: log_lines.end(account, stream, FEW))
+    page = account.read_cached(key, lambda: log_lines.read_end(account, stream, FEW))
     lines = Rows(address, stream).render_lines(page.lines)
     return Markup('<div class="log few">{}</div>').format(lines)
 
@@ -167,7 +167,9 @@ def _render_part(account: Account, stream: Stream, row: Rows, is_end: bool) -> F
     elif args.get("after"):
         page = log_lines.read_after(account, stream, args["after"], LINE_LIMIT)
     else:
-        page = (log_lines.end if is_end else log_lines.read_beginning)(account, stream, LINE_LIMIT)
+        page = (log_lines.read_end if is_end else log_lines.read_beginning)(
+            account, stream, LINE_LIMIT
+        )
     about = render_template(
         "log/about.html.j2",
         page=row.page,

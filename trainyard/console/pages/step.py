@@ -106,7 +106,7 @@ def _read_trials(view: StepView) -> Mapping[str, Any]:
     return {"trials": job_trials}
 
 
-def _time(view: StepView) -> Mapping[str, Any]:
+def _read_time(view: StepView) -> Mapping[str, Any]:
     """Return the duration and the cost of the step, including its earlier attempts."""
     kind = view.resource.kind if view.resource else ""
     ran = view.step is not None and not view.step.source
@@ -156,7 +156,7 @@ def _resolve_step(view: StepView) -> dict[str, Any] | None:
 PARTS: Mapping[str, Callable[[StepView], Mapping[str, Any]]] = {
     "head": _read_head,
     "why": lambda view: {"cause": view.find_cause()},
-    "time": _time,
+    "time": _read_time,
     "attempts": _read_attempts,
     "trials": _read_trials,
     "places": _read_places,

@@ -36,30 +36,32 @@ MISSING = ("missing", "breaching", "notBreaching", "ignore")
 
 
 def evaluate_alarm(
-    breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, now: str
+    breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, current_state: str
 ) -> str:
     """Return the alarm's state for these data.
 
     ``breaches`` says for each period of the evaluation range, the latest first, whether its data
     point breaches the threshold; None means that there is no data. ``periods``, ``to_alarm`` and
-    ``missing`` are EvaluationPeriods, DatapointsToAlarm and TreatMissingData. ``now`` is the
-    current state.
+    ``missing`` are EvaluationPeriods, DatapointsToAlarm and TreatMissingData. ``current_state`` is
+    the current state.
     """
     real = [breach for breach in breaches if breach is not None][:periods]
     gaps = periods - len(real)
-    bad = sum(real) + (gaps if missing == "breaching" else 0)
+    breach_count = sum(real) + (gaps if missing == "breaching" else 0)
     if missing in ("breaching", "notBreaching") or not gaps:
-        return "ALARM" if bad >= to_alarm else "OK"
+        return "ALARM" if breach_count >= to_alarm else "OK"
     if not real:
-        return "INSUFFICIENT_DATA" if missing == "missing" else now
-    if bad >= to_alarm:
+        return "INSUFFICIENT_DATA" if missing == "missing" else current_state
+    if breach_count >= to_alarm:
         return "ALARM"
     if not all(real):
         return "OK"
     if missing == "ignore":
-        return now
+        return current_state
     oldest = max(age for age, breach in enumerate(breaches, start=1) if breach)
-    return "ALARM" if oldest >= to_alarm else now  # the newest data points alone raise no alarm
+    return (
+        "ALARM" if oldest >= to_alarm else current_state
+    )  # the newest data points alone raise no alarm
 
 
 TICK = 0.5  # seconds between evaluations
@@ -91,7 +93,7 @@ class Alarms:
 
     def put(self, request: dict) -> dict:
         """Perform PutMetricAlarm."""
-        check(request)
+        check_alarm(request)
         name, now = request["AlarmName"], time.time()
         with self._lock:
             old = self._all.get(name, {})
@@ -202,7 +204,7 @@ def parse_metric(document: dict) -> Metric:
     return Metric.from_dimensions(document["Namespace"], document["MetricName"], dimensions)
 
 
-def check(request: dict) -> None:
+def check_alarm(request: dict) -> None:
     """Raise ``ValidationError`` for an alarm that AWS refuses or that cannot be evaluated here."""
     if request.get("Metrics"):
         raise _make_validation_error(

@@ -29,7 +29,7 @@ from trainyard.emulator.cloudwatch.metric_store import (
     is_supported,
 )
 from trainyard.emulator.request_scope import ApiError, make_page
-from trainyard.emulator.request_shapes import report
+from trainyard.emulator.request_shapes import describe_shape_errors
 from trainyard.emulator.rest_requests import parse_json_object
 from trainyard.emulator.services.moto_app import query_error
 
@@ -73,7 +73,7 @@ class CloudWatch:
             if not model or operation not in self._operations:
                 raise ApiError("InvalidAction", f"The emulator does not implement {operation}.")
             parameters = _read_json_body(request) if target else _parse_form(model, request)
-            if reason := report(model.input_shape, parameters):
+            if reason := describe_shape_errors(model.input_shape, parameters):
                 raise ApiError("ValidationError", f"{operation}: {reason}")
             result = self._operations[operation](parameters)
             if target:
@@ -184,7 +184,7 @@ class Queries:
         plain, percentiles = request.get("Statistics", []), request.get("ExtendedStatistics", [])
         if not plain and not percentiles:
             raise _make_parameter_error("Statistics or ExtendedStatistics: name at least one")
-        _check([*plain, *percentiles])
+        _check_statistics([*plain, *percentiles])
         start, end, period = _parse_span(request)
         if (end - start) / period > MOST:
             message = (
@@ -222,7 +222,7 @@ class Queries:
                 f"query {query['Id']!r}: metric math and SEARCH are not evaluated here"
             )
         stat = query["MetricStat"]
-        _check([stat["Stat"]])
+        _check_statistics([stat["Stat"]])
         start, end, period = _parse_span(request | {"Period": stat["Period"]})
         points = self._metrics.read_points(
             parse_metric(stat["Metric"]), start, end, stat.get("Unit", "")
@@ -316,7 +316,7 @@ def _group_by_period(
     return sorted(groups.items())
 
 
-def _check(statistics: list[str]) -> None:
+def _check_statistics(statistics: list[str]) -> None:
     if unknown := [name for name in statistics if not is_supported(name)]:
         raise _make_parameter_error(
             f"statistic {unknown[0]!r} is not computed here: use SampleCount, Sum, Average, "

@@ -50,8 +50,8 @@ class Point:
     t: float
     count: float
     sum: float
-    least: float
-    most: float
+    minimum: float
+    maximum: float
     unit: str = "None"
 
     @classmethod
@@ -105,7 +105,7 @@ class Metrics:
         """Store all points in one transaction."""
         with self._lock:
             rows = [
-                (self._find_series_id(metric), p.t, p.count, p.sum, p.least, p.most, p.unit)
+                (self._find_series_id(metric), p.t, p.count, p.sum, p.minimum, p.maximum, p.unit)
                 for metric, p in entries
             ]
             self._db.execute("BEGIN")
@@ -175,8 +175,8 @@ PLAIN: dict[str, Callable[[Sequence[Point]], float]] = {
     "SampleCount": lambda points: sum(p.count for p in points),
     "Sum": lambda points: sum(p.sum for p in points),
     "Average": lambda points: sum(p.sum for p in points) / sum(p.count for p in points),
-    "Minimum": lambda points: min(p.least for p in points),
-    "Maximum": lambda points: max(p.most for p in points),
+    "Minimum": lambda points: min(p.minimum for p in points),
+    "Maximum": lambda points: max(p.maximum for p in points),
 }
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,10})?|100)")
 
@@ -199,10 +199,10 @@ def compute_statistic(statistic: str, points: Sequence[Point]) -> float | None:
         return PLAIN[statistic](points_with_data)
     match = _PERCENTILE.fullmatch(statistic)
     assert match, statistic
-    if any(point.least != point.most for point in points_with_data):
+    if any(point.minimum != point.maximum for point in points_with_data):
         return None
     return _compute_percentile(
-        float(match[1]) / 100, sorted((p.least, p.count) for p in points_with_data)
+        float(match[1]) / 100, sorted((p.minimum, p.count) for p in points_with_data)
     )
 
 
@@ -323,7 +323,7 @@ def is_scrape(request: Request) -> bool:
     return request.path == PATH and request.method == "GET" and scheme.lower() == "bearer"
 
 
-def answer(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
+def answer_scrape(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
     """Return the metrics of all regions' stores. Return status 401 if the token is wrong."""
     token = request.headers["Authorization"].partition(" ")[2].strip()
     if not hmac.compare_digest(token.encode(), derive_token(secret).encode()):

@@ -233,7 +233,7 @@ class Cluster:
             host = _find_host_pid(self._process.pid, pid) if self._isolation.loopback else pid
             write_json(path, pids | {event["node"]: host})
         elif "unheard" in event:
-            self._note_deaf_node(event["node"])
+            self._report_unhandled_sigterm(event["node"])
         elif "status" in event:
             end = Exit(event["node"], event["status"], event.get("started", True))
             self._waiting.discard(end.node)
@@ -252,7 +252,7 @@ class Cluster:
         elif self._kill_at is not None:
             self._kill_at = min(self._kill_at, kill_at)
 
-    def _note_deaf_node(self, node: str) -> None:
+    def _report_unhandled_sigterm(self, node: str) -> None:
         """Report that a node does not handle SIGTERM. If no remaining node does, kill them
         earlier.
         """

@@ -165,8 +165,8 @@ def build_limit_options() -> list[str]:
     """
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[1]
-    most = int(PID_MAX.read_text())
-    processes = most if processes == resource.RLIM_INFINITY else min(processes, most)
+    maximum = int(PID_MAX.read_text())
+    processes = maximum if processes == resource.RLIM_INFINITY else min(processes, maximum)
     return [f"--ulimit=nofile={files}:{files}", f"--ulimit=nproc={processes}:{processes}"]
 
 

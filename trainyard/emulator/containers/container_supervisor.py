@@ -31,7 +31,7 @@ class Containers:
         self._lock = threading.Lock()
         for name, client in self._clients.items():
             print_event(node=name, pid=client.pid)
-        self._waits = [self._start_thread(self._wait, name) for name in self._clients]
+        self._waits = [self._start_thread(self._report_exit, name) for name in self._clients]
 
     def join(self) -> None:
         for wait in self._waits:
@@ -74,7 +74,7 @@ class Containers:
         while name in self._list_running() and self._call("kill", "--signal", "TERM", container):
             threading.Event().wait(RETRY)
 
-    def _wait(self, name: str) -> None:
+    def _report_exit(self, name: str) -> None:
         """Wait until the node's client has ended, and report its status."""
         status = self._clients[name].wait()
         began = self._inspect(name, "{{.State.StartedAt}}") if status > 0 else "with success"

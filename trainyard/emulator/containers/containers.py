@@ -136,7 +136,9 @@ class Containers:
             Path(mount.target).mkdir(exist_ok=True)
             inside = f"/opt/ml/{Path(mount.target).relative_to(node.ml)}"
             mounts.append((Path(mount.source), inside, ",readonly" if mount.read_only else ""))
-        bind = [f'type=bind,"source={path}",target={inside}{way}' for path, inside, way in mounts]
+        bind = [
+            f'type=bind,"source={path}",target={inside}{suffix}' for path, inside, suffix in mounts
+        ]
         return [word for text in bind for word in ("--mount", text)]
 
 

@@ -206,13 +206,13 @@ def needs_quoting(path: str | Path) -> bool:
     return bool(re.search(r"[\s*?[]", str(path)))
 
 
-def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> None:
+def check_can_run(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> None:
     """Raise :class:`EmulatorError` if no job with the interpreter ``python`` could run in
     ``state``.
 
     ``internet``: also raise it if no job could reach the internet.
     """
-    isolation = choose()
+    isolation = choose_isolation()
     if internet and isolation.loopback:
         # Called for its error: no tool is installed that gives jobs access to the internet.
         find_network_tool()
@@ -229,7 +229,7 @@ def refuse(state: Path, python: Path = OWN_PYTHON, internet: bool = False) -> No
         )
 
 
-def choose() -> Isolation:
+def choose_isolation() -> Isolation:
     """Return the isolation for a new job. Raises :class:`EmulatorError` if the forced one is
     unavailable.
     """
@@ -261,7 +261,7 @@ def explain_missing_namespaces() -> str | None:
     return f"{process.stderr.strip() or process.returncode}" if process.returncode else None
 
 
-def clear(directory: Path) -> None:
+def remove_job_files(directory: Path) -> None:
     """Remove all files of the job in ``directory`` except its record."""
     for root in directory.glob("algo-*"):
         remove_scratch(Node(root.name, root))
@@ -306,7 +306,7 @@ def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
     folders.
     """
     names = [name for name in modules if (python, name) not in _COMPILED_MODULES]
-    if not names or choose().notice:
+    if not names or choose_isolation().notice:
         return
     _COMPILED_MODULES.update((python, name) for name in names)
     tries = (f"try: import {name}\nexcept Exception: pass\n" for name in names)

@@ -24,7 +24,7 @@ from trainyard.common.errors import EmulatorError
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class NetworkTool:
     """A tool for outbound traffic. ``command(pid)`` is the command that connects the namespaces of
     the process ``pid`` to the internet until it is killed.
 
@@ -69,12 +69,12 @@ def _build_slirp_command(pid: int) -> list[str]:
 
 
 WAYS = {
-    "pasta": Way(_build_pasta_command, NAMESERVER),
-    "slirp4netns": Way(_build_slirp_command, "10.0.2.3"),
+    "pasta": NetworkTool(_build_pasta_command, NAMESERVER),
+    "slirp4netns": NetworkTool(_build_slirp_command, "10.0.2.3"),
 }
 
 
-def find_network_tool() -> Way:
+def find_network_tool() -> NetworkTool:
     """Return the first tool that is installed. Raises :class:`EmulatorError` if there is none."""
     for name, route in WAYS.items():
         if shutil.which(name):
@@ -103,7 +103,7 @@ class Route:
 
     url: str
     admit: Callable[[socket.socket], None]
-    out: Way | None = None
+    out: NetworkTool | None = None
 
     @property
     def addresses(self) -> list[tuple[str, int]]:

@@ -43,7 +43,7 @@ class NamespaceProcesses:
             os.kill(-1, number)
 
 
-class Tree:
+class ProcessTree:
     """The processes of a job without a pid namespace: all descendants, including those whose
     parents have died.
     """
@@ -79,7 +79,7 @@ class Tree:
 def main() -> None:
     """Start the nodes, execute commands until all have ended, and kill the remaining processes."""
     spec = json.loads(Path(sys.argv[1]).read_text())
-    everyone = NamespaceProcesses() if os.getpid() == 1 else Tree()
+    everyone = NamespaceProcesses() if os.getpid() == 1 else ProcessTree()
     try:
         running = start(spec)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -97,7 +97,7 @@ def start(spec: dict) -> dict[int, str]:
     if spec["doors"]:
         open_doors(spec["doors"]["addresses"], spec["doors"]["channel"])
         if spec["doors"]["internet"]:
-            wait_for_the_way_out()
+            wait_for_internet_route()
     for argv in spec["setup"]:
         subprocess.run(argv, check=True, capture_output=True, text=True)
     running = {}
@@ -149,7 +149,7 @@ def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
         socket.send_fds(out, [b"doors"], [door.fileno() for door in doors])
 
 
-def wait_for_the_way_out() -> None:
+def wait_for_internet_route() -> None:
     """Wait for the default route, which the emulator's tool creates when it has received the
     sockets.
 
@@ -176,7 +176,7 @@ def add_address(label: str, host: str) -> None:
             fcntl.ioctl(sock, request, struct.pack("16s16s", label.encode(), socket_address))
 
 
-def run_commands(everyone: NamespaceProcesses | Tree, running: dict[int, str]) -> None:
+def run_commands(everyone: NamespaceProcesses | ProcessTree, running: dict[int, str]) -> None:
     """Execute the commands on standard input. Finish when it ends."""
     for line in sys.stdin:
         if line.strip() == "terminate":
@@ -217,7 +217,7 @@ def reap(running: dict[int, str]) -> None:
                 print_event(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
 
 
-def finish(everyone: NamespaceProcesses | Tree) -> None:
+def finish(everyone: NamespaceProcesses | ProcessTree) -> None:
     """Kill all processes of the job, reap them, and exit."""
     everyone.send_signal(signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):  # all have been reaped

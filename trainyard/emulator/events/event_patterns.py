@@ -154,12 +154,12 @@ def _make_affix_factory(name: str) -> Callable[[Any], Test]:
         text = operand["equals-ignore-case"] if fold else operand
         if not isinstance(text, str):
             raise WrongPattern(_TEXT.format(name))
-        return _make_text_test(_make_affix(name, text, fold))
+        return _make_text_test(_make_affix_matcher(name, text, fold))
 
     return make
 
 
-def _make_affix(name: str, text: str, fold: bool = False) -> Callable[[str], bool]:
+def _make_affix_matcher(name: str, text: str, fold: bool = False) -> Callable[[str], bool]:
     as_meant: Callable[[str], str] = str.lower if fold else str
     part, has = as_meant(text), str.startswith if name == "prefix" else str.endswith
     return lambda value: has(as_meant(value), part)
@@ -283,8 +283,8 @@ _BUT_TEXTS = {
     "wildcard": _TEXT.format("wildcard"),
 }
 _PREDICATES: dict[str, Callable[[str], Callable[[str], bool]]] = {
-    "prefix": lambda text: _make_affix("prefix", text),
-    "suffix": lambda text: _make_affix("suffix", text),
+    "prefix": lambda text: _make_affix_matcher("prefix", text),
+    "suffix": lambda text: _make_affix_matcher("suffix", text),
     "equals-ignore-case": lambda text: lambda value: value.lower() == text.lower(),
     "wildcard": _compile_wildcard,
 }

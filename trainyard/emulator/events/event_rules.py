@@ -66,7 +66,7 @@ class Deliverer:
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
-        self._ways: dict[str, Callable[[Target, str], object]] = {
+        self._senders: dict[str, Callable[[Target, str], object]] = {
             "sqs": self._send_to_queue,
             "sns": lambda t, text: self._make_client("sns").publish(
                 TopicArn=t["Arn"], Message=text
@@ -80,7 +80,7 @@ class Deliverer:
         queue, if there is one.
         """
         try:
-            self._ways[classify_target(target["Arn"])](target, text)
+            self._senders[classify_target(target["Arn"])](target, text)
         except (BotoCoreError, ClientError, ApiError) as error:
             log.warning("an event did not reach %s: %s", target["Arn"], error)
             if dead := target.get("DeadLetterConfig", {}).get("Arn"):
@@ -232,7 +232,7 @@ class Rules:
             for rule in list(self._documents.all.values()):
                 if rule.get("next") is not None and rule["next"] <= now:
                     if _is_enabled(rule):
-                        tick = make(
+                        tick = make_event(
                             "aws.events", "Scheduled Event", {}, [self._make_rule_arn(rule["name"])]
                         )
                         self._deliver(rule, tick | {"time": format_iso(rule["next"])})
@@ -349,10 +349,10 @@ class Rules:
             detail = json.loads(entry["Detail"])
         except json.JSONDecodeError:
             return {"ErrorCode": "MalformedDetail", "ErrorMessage": "Detail is malformed."}
-        event = make(entry["Source"], entry["DetailType"], detail, entry.get("Resources", []))
+        event = make_event(entry["Source"], entry["DetailType"], detail, entry.get("Resources", []))
         if entry.get("Time"):
             event["time"] = format_iso(entry["Time"])
-        if _is_own(entry):  # AWS accepts events for a bus that does not exist, too
+        if _is_default_bus(entry):  # AWS accepts events for a bus that does not exist, too
             self.emit(event)
         return {"EventId": event["id"]}
 
@@ -381,7 +381,7 @@ class Rules:
         }
 
 
-def make(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
+def make_event(source: str, kind: str, detail: Any, resources: list[str]) -> Event:
     """Return an event in EventBridge's form, with the current time."""
     return {
         "version": "0",
@@ -419,12 +419,12 @@ def _select_bus(request: dict) -> dict:
     return {key: request[key] for key in ("EventBusName",) if key in request}
 
 
-def _is_own(request: dict) -> bool:
+def _is_default_bus(request: dict) -> bool:
     return request.get("EventBusName", BUS).rpartition("/")[2] == BUS
 
 
 def _check_bus(request: dict) -> None:
-    if not _is_own(request):
+    if not _is_default_bus(request):
         name = request["EventBusName"].rpartition("/")[2]
         text = f"Event bus {name} does not exist: only the default bus exists here."
         raise ApiError("ResourceNotFoundException", text)

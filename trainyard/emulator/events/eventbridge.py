@@ -15,7 +15,7 @@ from botocore.model import ServiceModel
 from werkzeug import Request, Response
 
 from trainyard.emulator.events import event_rules
-from trainyard.emulator.events.event_rules import Deliverer, Event, Rules, Target, make
+from trainyard.emulator.events.event_rules import Deliverer, Event, Rules, Target, make_event
 from trainyard.emulator.events.schedule_expressions import WrongExpression, format_iso, parse
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import DocumentStore
@@ -152,16 +152,16 @@ class Changes:
         second = record.get("SecondaryStatus", "")
         if status == "InProgress" and second in _LEADING_STATUSES:
             return
-        if kind in JOBS and self._is_new(arn, (status, second)):
+        if kind in JOBS and self._record_status(arn, (status, second)):
             detail = {name: _to_milliseconds(name, value) for name, value in record.items()}
             name = {f"{kind}JobName": arn.rpartition("/")[2]}
-            self._emit(make(SOURCE, JOBS[kind], name | detail, [arn]))
+            self._emit(make_event(SOURCE, JOBS[kind], name | detail, [arn]))
 
     def report_package(self, package: dict[str, Any]) -> None:
         """Report a model package. ``package`` is its description."""
         arn = package["ModelPackageArn"]
         detail = {name: _to_milliseconds(name, value) for name, value in package.items()}
-        self._emit(make(SOURCE, PACKAGE, detail, [arn]))
+        self._emit(make_event(SOURCE, PACKAGE, detail, [arn]))
 
     def report_execution(self, record: dict[str, Any]) -> None:
         """Report a pipeline execution and its steps. ``record`` has its answer (description) and
@@ -177,25 +177,31 @@ class Changes:
         status, before = answer["PipelineExecutionStatus"], self._find_last_status(arn)
         if status in END_STATUSES and before in (None, status):
             return  # it ended in an earlier emulator, or was reported
-        if status not in END_STATUSES and self._is_new(arn, (status,)):
+        if status not in END_STATUSES and self._record_status(arn, (status,)):
             self._emit(
-                make(SOURCE, EXECUTION, common | _build_execution_detail(answer, before), resources)
+                make_event(
+                    SOURCE, EXECUTION, common | _build_execution_detail(answer, before), resources
+                )
             )
         for name, step in record["steps"].items():
             key, earlier = f"{arn} {name}", self._find_last_status(f"{arn} {name}")
-            if self._is_new(key, (step["StepStatus"],)) and (earlier or "EndTime" not in step):
+            if self._record_status(key, (step["StepStatus"],)) and (
+                earlier or "EndTime" not in step
+            ):
                 detail = common | _step_detail(step, earlier)
-                self._emit(make(SOURCE, STEP, detail, resources))
+                self._emit(make_event(SOURCE, STEP, detail, resources))
         # The end of an execution is reported after the ends of its steps.
-        if status in END_STATUSES and self._is_new(arn, (status,)):
+        if status in END_STATUSES and self._record_status(arn, (status,)):
             self._emit(
-                make(SOURCE, EXECUTION, common | _build_execution_detail(answer, before), resources)
+                make_event(
+                    SOURCE, EXECUTION, common | _build_execution_detail(answer, before), resources
+                )
             )
 
     def _find_last_status(self, key: str) -> str | None:
         return self._last_statuses.get(key, (None,))[0]
 
-    def _is_new(self, key: str, status: tuple[str, ...]) -> bool:
+    def _record_status(self, key: str, status: tuple[str, ...]) -> bool:
         """Record the status; return whether it differs from the last one recorded for ``key``."""
         with self._lock:
             new = self._last_statuses.get(key) != status
@@ -375,7 +381,7 @@ class Schedules:
         arn = _make_schedule_arn(schedule["group"], schedule["short"])
         if schedule["State"] != "DISABLED":
             target = schedule["Target"]
-            event = event_rules.make("aws.scheduler", "Scheduled Event", {}, [arn])
+            event = event_rules.make_event("aws.scheduler", "Scheduled Event", {}, [arn])
             event |= {"time": format_iso(schedule["next"]), "detail": "{}"}
             self._send(target, target.get("Input") or json.dumps(event))
         schedule["next"] = _compute_next_time(schedule, now)
@@ -421,9 +427,9 @@ def _compute_next_time(schedule: dict, now: float) -> float | None:
     if text.startswith("at("):  # StartDate and EndDate do not apply to it
         return expression.find_next_time(now, anchor)
     # One second before the start, because the start itself may be an occurrence.
-    moment = expression.find_next_time(max(now, start - 1 if start else 0), anchor)
+    next_time = expression.find_next_time(max(now, start - 1 if start else 0), anchor)
     end = schedule.get("EndDate")
-    return None if moment is None or (end and moment > end) else moment
+    return None if next_time is None or (end and next_time > end) else next_time
 
 
 def _convert_integer(value: Any) -> Any:

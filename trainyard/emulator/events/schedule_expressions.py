@@ -141,9 +141,9 @@ class Cron:
         for hour in sorted(self.hours):
             for minute in sorted(self.minutes):
                 local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=self.zone)
-                moment = local.timestamp()
-                if datetime.fromtimestamp(moment, self.zone).hour == hour:
-                    yield moment
+                timestamp = local.timestamp()
+                if datetime.fromtimestamp(timestamp, self.zone).hour == hour:
+                    yield timestamp
 
     def _select_days(self, year: int, month: int) -> set[int]:
         last = calendar.monthrange(year, month)[1]

@@ -138,7 +138,7 @@ class Keys:
         session = self._sessions.get(access_key)
         return "its DurationSeconds have passed" if session and time.time() > session.until else ""
 
-    def open(self, session: Session) -> tuple[str, str, str]:
+    def create_session_key(self, session: Session) -> tuple[str, str, str]:
         """Create the credentials of the session: access key, secret and session token. They are
         valid until its end.
         """
@@ -197,7 +197,7 @@ class Keys:
         loan = self._loans.get(access_key)
         return loan.identity if loan else None
 
-    def note(self, answer: bytes) -> None:
+    def store_user_key(self, answer: bytes) -> None:
         """Store the key in ``answer``, which is moto's response to CreateAccessKey."""
         fields = dict(_CREDENTIAL_TAG.findall(answer.decode("latin-1")))
         if {"AccessKeyId", "SecretAccessKey"} <= fields.keys():
@@ -302,7 +302,7 @@ def is_needed_for(body: bytes) -> bool:
     return bool(_ROLE_REQUEST.search(body))
 
 
-def load() -> None:
+def add_administrator_roles() -> None:
     """Add the administrator's roles to the account's IAM if they are missing."""
     from moto.iam.models import iam_backends  # takes 0.3 s: see account_policies
 

@@ -181,15 +181,21 @@ def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
         return Policy(name, ())
 
 
-def _find_backend_member(service: str, member: str, place: str, account_id: str = "") -> Any:
+def _find_backend_member(
+    service: str, member: str, region_or_partition: str, account_id: str = ""
+) -> Any:
     """Return a member of a moto backend of the account ``account_id``, or of the current account.
     Return None if the service was never used.
 
-    ``place`` is a region, or a partition for services without regions.
+    ``region_or_partition`` is a region, or a partition for services without regions.
     """
     module = sys.modules.get(f"moto.{service}.models")
     backends = getattr(module, f"{service}_backends", None)
-    return getattr(backends[account_id or read_account()][place], member) if backends else None
+    return (
+        getattr(backends[account_id or read_account()][region_or_partition], member)
+        if backends
+        else None
+    )
 
 
 # AWS's own IAM policies. Adding them to moto's IAM takes 0.2 s, so it is only done at the first
@@ -205,7 +211,7 @@ def is_needed_for(body: bytes) -> bool:
     return bool(_POLICY_REQUEST.search(body))
 
 
-def load() -> None:
+def add_administrator_roles() -> None:
     """Add AWS's own policies to the account's IAM if they are missing."""
     # Imported here, because it takes 0.3 s and most emulators never need it.
     from moto.iam.aws_managed_policies import aws_managed_policies_data

@@ -150,7 +150,7 @@ class Authority:
             if caller and (across or self._has_policies(caller)):
                 decision = self._evaluate_call(caller, call, owner)
                 if not decision.is_allowed:
-                    self._deny(decision.says + _format_hint(caller))
+                    self._deny(decision.message + _format_hint(caller))
 
     def _find_owner(self, caller: Caller, call: Call) -> str:
         """Return the number of the account to which the call's resource belongs."""
@@ -292,10 +292,10 @@ def restrict_objects(authority: Authority, role: str) -> ObjectStore:
     if no policy applies to the role.
     """
     caller = authority.find_role_caller(role)
-    return HeldObjects(authority, caller) if caller else authority.objects
+    return RestrictedObjects(authority, caller) if caller else authority.objects
 
 
-class HeldObjects(ObjectStore):
+class RestrictedObjects(ObjectStore):
     """The same object store, but reading, listing and writing raise ``AccessDenied`` if IAM denies
     it.
     """
@@ -320,17 +320,17 @@ class HeldObjects(ObjectStore):
         return super().list(bucket, prefix, start=start)
 
     def commit(self, bucket: str, key: str, *args: Any, **options: Any) -> ObjectInfo:
-        self._may("PutObject", bucket, key)
+        self._check_object_call("PutObject", bucket, key)
         return super().commit(bucket, key, *args, **options)
 
     def delete(self, bucket: str, key: str, *args: Any, **options: Any) -> DeleteResult:
-        self._may("DeleteObject", bucket, key)
+        self._check_object_call("DeleteObject", bucket, key)
         return super().delete(bucket, key, *args, **options)
 
     def _may_read(self, bucket: str, key: str) -> None:
-        self._may("GetObject", bucket, key)
+        self._check_object_call("GetObject", bucket, key)
         self._authority.check(self._caller, iter_existence_calls(self, bucket, key))
         self._authority.check(self._caller, iter_decryption_calls(self, bucket, key))
 
-    def _may(self, action: str, bucket: str, key: str) -> None:
+    def _check_object_call(self, action: str, bucket: str, key: str) -> None:
         self._authority.check(self._caller, [make_object_call(action, bucket, key)])

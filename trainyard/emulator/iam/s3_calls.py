@@ -192,7 +192,7 @@ def iter_job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
     """
     for name in ("ImageUri", "TrainingImage", "Image"):
         for image in iter_members(request, name):
-            yield from _pull(str(image))
+            yield from _iter_pull_calls(str(image))
     for output in _OUTPUTS:
         for key in iter_members(request.get(output), "KmsKeyId"):
             yield from (
@@ -211,7 +211,7 @@ def iter_job_calls(request: Mapping[str, Any]) -> Iterator[Call]:
             yield Call("elasticfilesystem:DescribeMountTargets", arn)
 
 
-def _pull(image: str) -> Iterator[Call]:
+def _iter_pull_calls(image: str) -> Iterator[Call]:
     """Iterate over the calls that pulling an image from ECR needs. They are checked even if the
     emulator does not pull the image.
     """
@@ -229,10 +229,10 @@ def _iter_network_calls(network: Mapping[str, Any]) -> Iterator[Call]:
     for resource in (*subnets, *groups, interface):
         yield Call("ec2:CreateNetworkInterface", resource)
     for subnet in subnets:
-        place = build_condition_keys(ec2__subnet=subnet)
+        condition_keys = build_condition_keys(ec2__subnet=subnet)
         for verb in ("CreateNetworkInterfacePermission", "DeleteNetworkInterface"):
-            yield Call(f"ec2:{verb}", interface, place)
-        yield Call("ec2:DeleteNetworkInterfacePermission", interface, place)
+            yield Call(f"ec2:{verb}", interface, condition_keys)
+        yield Call("ec2:DeleteNetworkInterfacePermission", interface, condition_keys)
     yield from (Call(f"ec2:{action}") for action in _DESCRIBES)
 
 
@@ -249,7 +249,7 @@ def make_metric_call(namespace: str) -> Call:
     )
 
 
-def step_calls(
+def iter_step_calls(
     kind: str, name: str, arguments: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> Iterator[Call]:
     """Iterate over the calls made with the pipeline's role for a step of type ``kind``.

@@ -75,7 +75,7 @@ class SecurityTokens:
                 _make_response(request, identity) if identity else self.moto.answer(request, "sts")
             )
         session = self._parse_session(request.values, access_key)
-        key, secret, token = self.keys.open(session)
+        key, secret, token = self.keys.create_session_key(session)
         credentials = {
             "AccessKeyId": key,
             "SecretAccessKey": secret,

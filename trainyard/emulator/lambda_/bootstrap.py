@@ -58,7 +58,7 @@ def main() -> None:
         print(f"[emulator] {runtime} is replaced by {own_runtime}")
     handler = None
     try:
-        handler = find(os.environ["_HANDLER"])
+        handler = find_handler(os.environ["_HANDLER"])
         print(f"START RequestId: {call['request']} Version: {version}", flush=True)
         start_time = time.monotonic()
         answer["result"] = marshal_result(handler(call["event"], Context(call)))
@@ -83,7 +83,7 @@ def main() -> None:
     os._exit(0)  # do not wait for threads of the function, which AWS freezes at this point
 
 
-def find(name: str) -> Any:
+def find_handler(name: str) -> Any:
     """Return the handler ``module.function``. Raises Fault if it cannot be imported."""
     module, dot, function = name.rpartition(".")
     if not dot:

@@ -14,7 +14,7 @@ from typing import Any
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.install_layer import remove_scratch
-from trainyard.emulator.containers.isolation import choose
+from trainyard.emulator.containers.isolation import choose_isolation
 from trainyard.emulator.containers.node import Node, build_base_environment
 from trainyard.emulator.json_documents import write_json
 from trainyard.emulator.request_scope import read_region
@@ -54,7 +54,7 @@ class Invocation:
     is not changed.
     """
 
-    place: JobServices
+    job_services: JobServices
     configuration: dict
     code: Path
     directory: Path
@@ -69,10 +69,10 @@ class Invocation:
     def run(self, event: Any) -> Result:
         """Call the handler, and wait for its result. Raises ``EmulatorError``, ``OSError``."""
         root = self.directory / "function"
-        node = Node("function", root, python=self.place.python, may_write=False)
+        node = Node("function", root, python=self.job_services.python, may_write=False)
         try:
             self._stage(node, event)
-            with grant_access(self.place.aws, self.configuration["Role"], False) as access:
+            with grant_access(self.job_services.aws, self.configuration["Role"], False) as access:
                 start_time = time.monotonic()
                 outcome = self._start(node, access).run(INIT + self.configuration["Timeout"], 0)
             return self._make_result(node, outcome, 1000 * (time.monotonic() - start_time))
@@ -91,7 +91,7 @@ class Invocation:
     def _stage(self, node: Node, event: Any) -> None:
         """Write the files, environment and command of the process."""
         node.make_directories()
-        if choose().loopback:
+        if choose_isolation().loopback:
             node.ml.symlink_to(self.code)  # the process sees it as /opt/ml
         else:
             shutil.copytree(self.code, node.ml)
@@ -126,7 +126,7 @@ class Invocation:
 
     def _start(self, node: Node, access: Access | None) -> Cluster:
         """Return a cluster whose only process is that of the invocation, ready to run."""
-        isolation = choose()
+        isolation = choose_isolation()
         node.environment |= access.build_environment(isolation) if access else {}
         isolation.prepare(node, [node.name])
         if isolation.notice:
@@ -140,7 +140,7 @@ class Invocation:
 
     def _make_result(self, node: Node, outcome: Outcome, milliseconds: float) -> Result:
         """Return the result of the ended process, and write the last lines of the log."""
-        home = JobFolder(node.home, "/opt/home", place="/opt/home", report=self._write_line)
+        home = JobFolder(node.home, "/opt/home", job_root="/opt/home", report=self._write_line)
         text, memory = home.read(ANSWER, LONGEST_ANSWER + 1), 0
         if self._timed_out:
             seconds = f"{self.configuration['Timeout']:.2f}"
@@ -201,7 +201,7 @@ class Invocation:
 
     def _write_line(self, line: str) -> None:
         self._lines.append(line)
-        self.place.logs.append(self._group, self._stream, [line])
+        self.job_services.logs.append(self._group, self._stream, [line])
 
     def _time_out(self) -> None:
         self._timed_out = True

@@ -53,9 +53,9 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
         return request["ZipFile"]
     if "S3Bucket" not in request or "S3Key" not in request:
         raise make_parameter_error("Please provide a source for function code.")
-    place = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
+    object_id = request["S3Bucket"], request["S3Key"], request.get("S3ObjectVersion")
     try:
-        return objects.read_bytes(*place)
+        return objects.read_bytes(*object_id)
     except ApiError as missing:
         raise make_parameter_error(
             f"Error occurred while GetObject. S3 Error Code: {missing.code}. "
@@ -136,9 +136,11 @@ def read_configuration(request: dict) -> dict[str, Any]:
     if "Runtime" in request and not re.fullmatch(r"python3\.\d+", request["Runtime"]):
         message = f"Runtime {request['Runtime']!r} is not supported by this emulator, which has"
         raise make_parameter_error(f"{message} only Python: expected python3.x")
-    for member, (least, most) in LIMITS.items():
-        if not least <= request.get(member, least) <= most:
-            raise make_parameter_error(f"{member} {request[member]}: expected {least} to {most}")
+    for member, (minimum, maximum) in LIMITS.items():
+        if not minimum <= request.get(member, minimum) <= maximum:
+            raise make_parameter_error(
+                f"{member} {request[member]}: expected {minimum} to {maximum}"
+            )
     _check_environment(request.get("Environment", {}).get("Variables", {}))
     return {
         member: request[member] for member in SETTINGS if request.get(member) not in (None, {}, [])
@@ -168,9 +170,9 @@ log = logging.getLogger(__name__)
 class Functions:
     """The functions in a state directory. The methods are thread-safe."""
 
-    def __init__(self, root: Path, place: JobServices) -> None:
-        self._root, self._place = root, place
-        self._runs = place.jobs.parent / "invocations"
+    def __init__(self, root: Path, job_services: JobServices) -> None:
+        self._root, self._job_services = root, job_services
+        self._runs = job_services.jobs.parent / "invocations"
         self._rest = Rest("lambda")
         self._lock = threading.RLock()
         self._running: set[Invocation] = set()
@@ -224,7 +226,7 @@ class Functions:
                 raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
             folder = self._build_path(name).parent
             folder.mkdir(parents=True, exist_ok=True)
-            unpacked_files = unzip(read_zip(code, self._place.objects), folder)
+            unpacked_files = unzip(read_zip(code, self._job_services.objects), folder)
             configuration = {
                 "FunctionName": name,
                 "FunctionArn": make_arn("lambda", f"function:{name}"),
@@ -268,7 +270,7 @@ class Functions:
         with self._lock:
             record = self._find(request)
             folder = self._build_path(record["configuration"]["FunctionName"]).parent
-            unpacked_files = unzip(read_zip(request, self._place.objects), folder)
+            unpacked_files = unzip(read_zip(request, self._job_services.objects), folder)
             return self._store(record, unpacked_files)
 
     def update_configuration(self, request: dict) -> dict:
@@ -332,7 +334,9 @@ class Functions:
             configuration = record["configuration"]
             code = self._build_path(configuration["FunctionName"]).parent / record["code"]
             number = uuid.uuid4()
-            run = Invocation(self._place, configuration, code, self._runs / number.hex, str(number))
+            run = Invocation(
+                self._job_services, configuration, code, self._runs / number.hex, str(number)
+            )
             if self._closing.is_set():
                 raise ApiError("ServiceException", "The emulator is stopping.", 503)
             # Under the lock: while a run is in this set, ``_store`` does not delete its code.

@@ -88,7 +88,7 @@ class LogStore:
             elif not path.exists():
                 raise _make_missing_error(f"The specified log stream {stream!r} does not exist.")
             with path.open("r+b") as file:
-                _end_torn_line(file)
+                _remove_incomplete_line(file)
                 file.write("".join(f"{line}\n" for line in lines).encode("utf-8", "replace"))
 
     def create_group(self, group: str) -> None:
@@ -218,7 +218,7 @@ def _parse_event(line: bytes, start: int) -> Event:
     return Event(fields["t"], fields["m"], fields["i"], start, start + len(line))
 
 
-def _end_torn_line(file: BinaryIO) -> None:
+def _remove_incomplete_line(file: BinaryIO) -> None:
     """Move to the end of the file, and cut off a last line that has no newline.
 
     Such a line is left by a process that was killed while it wrote.

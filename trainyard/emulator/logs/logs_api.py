@@ -178,7 +178,7 @@ def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
     result: list[Event] = []
     size, times = 0, Times.from_request(request)
     for event in events:
-        if times.has(event):
+        if times.contains(event):
             size += len(event.message) + 26  # AWS counts 26 bytes of overhead per event
             if result and (len(result) == limit or size > _BYTES):
                 break
@@ -309,18 +309,18 @@ class Times:
     def from_request(cls, request: Mapping) -> "Times":
         return cls(request.get("startTime"), request.get("endTime"))
 
-    def has(self, event: Event) -> bool:
+    def contains(self, event: Event) -> bool:
         return (self.start is None or event.timestamp >= self.start) and (
             self.end is None or event.timestamp < self.end
         )
 
 
 def search(
-    streams: Sequence[Stream], pattern: Pattern, request: Mapping, most: int, size: int
+    streams: Sequence[Stream], pattern: Pattern, request: Mapping, limit: int, size: int
 ) -> tuple[list[tuple[Stream, Event]], str | None]:
     """Return the matching events in the order of time, and a token to continue.
 
-    The token is None if all was searched. At most ``most`` events and about ``size`` characters of
+    The token is None if all was searched. At most ``limit`` events and about ``size`` characters of
     them are returned.
     """
     times, offsets = Times.from_request(request), _read_token(request.get("nextToken"))
@@ -330,9 +330,9 @@ def search(
         for stream in streams
     ]
     for stream, event in heapq.merge(*readers, key=lambda pair: pair[1].timestamp):
-        if not (times.has(event) and pattern.matches(event.message)):
+        if not (times.contains(event) and pattern.matches(event.message)):
             continue
-        if len(matches) == most or size <= 0:
+        if len(matches) == limit or size <= 0:
             # The token contains the offset at which each stream continues.
             return matches, base64.urlsafe_b64encode(json.dumps(offsets).encode()).decode()
         offsets[stream.name] = event.stop

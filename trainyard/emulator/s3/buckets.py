@@ -87,19 +87,19 @@ class Buckets:
             "X-Amz-Credential", ""
         )
         scope = _SCOPE.search(credential)
-        place = _parse_location(configuration, scope[1] if scope else "us-east-1")
+        constraint = _parse_location(configuration, scope[1] if scope else "us-east-1")
         # CreateBucket of an existing bucket succeeds, as in us-east-1, but must not change its
         # region.
         new = not self.store.has_bucket(bucket)
         self.store.create_bucket(bucket)
-        if new and place:
-            self.store.set(bucket, _PLACE, place)
+        if new and constraint:
+            self.store.set(bucket, _PLACE, constraint)
         return Response(headers={"Location": f"/{bucket}"})
 
     @operation("HeadBucket")
     def head(self, request: Request, bucket: str, key: str) -> Response:
-        place = self.store.read_setting(bucket, _PLACE)
-        headers = {"x-amz-bucket-region": place or REGION}
+        constraint = self.store.read_setting(bucket, _PLACE)
+        headers = {"x-amz-bucket-region": constraint or REGION}
         return Response(headers=headers, content_type="application/xml")
 
     @operation("DeleteBucket")
@@ -176,19 +176,21 @@ def _parse_location(configuration: Element | None, region: str) -> str:
         if child.tag != "LocationConstraint":
             message = f"The emulator's S3 does not implement {child.tag} of CreateBucket."
             raise ApiError("NotImplemented", message, 501)
-    place = (
+    constraint = (
         configuration.findtext("LocationConstraint") if configuration is not None else None
     ) or ""
-    if region not in ("us-east-1", place):
-        message = f"The {place or 'unspecified'} location constraint is incompatible for the region"
+    if region not in ("us-east-1", constraint):
+        message = (
+            f"The {constraint or 'unspecified'} location constraint is incompatible for the region"
+        )
         message += " specific endpoint this request was sent to."
         raise ApiError("IllegalLocationConstraintException", message)
     # S3 has no constraint for us-east-1: to omit it means that region, to name it is an error.
-    if place == "us-east-1" or not list_objects.REGIONS.fullmatch(place or "EU"):
+    if constraint == "us-east-1" or not list_objects.REGIONS.fullmatch(constraint or "EU"):
         message = "The specified location-constraint is not valid"
-        fields = {"LocationConstraint": place}
+        fields = {"LocationConstraint": constraint}
         raise S3Error("InvalidLocationConstraint", message, fields=fields)
-    return place
+    return constraint
 
 
 # Settings of a bucket: public access, access control lists, tags, attributes of objects.

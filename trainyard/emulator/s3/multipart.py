@@ -159,41 +159,43 @@ def _choose(upload: Upload, request_tree: Element) -> list[Part]:
     Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does.
     """
     parts: list[Part] = []
-    places = []
+    part_numbers = []
     for element in request_tree.iter("Part"):
-        place = parse_number(
+        part_number = parse_number(
             operation_routes.read_child_text(element, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS
         )
         etag = operation_routes.read_child_text(element, "ETag").strip('"')
-        _check_checksum_named(upload, place, element)
-        part = upload.parts.get(place)
+        _check_checksum_named(upload, part_number, element)
+        part = upload.parts.get(part_number)
         if part is None or part.etag != etag or not _matches_checksums(part, element):
-            raise ApiError("InvalidPart", f"Part {place} was not uploaded, or not with this ETag.")
-        places.append(place)
+            raise ApiError(
+                "InvalidPart", f"Part {part_number} was not uploaded, or not with this ETag."
+            )
+        part_numbers.append(part_number)
         parts.append(part)
     if not parts:
         raise ApiError("MalformedXML", "CompleteMultipartUpload names no part.")
-    if places != sorted(set(places)):
+    if part_numbers != sorted(set(part_numbers)):
         message = "The list of parts was not in ascending order. "
         message += "Parts must be ordered by part number."
         raise ApiError("InvalidPartOrder", message)
-    for place, part in list(zip(places, parts, strict=True))[:-1]:
+    for part_number, part in list(zip(part_numbers, parts, strict=True))[:-1]:
         if part.blob.size < MIN_PART:
             sizes = {"MinSizeAllowed": MIN_PART, "ProposedSize": part.blob.size}
-            fields = {k: str(v) for k, v in (sizes | {"PartNumber": place}).items()}
+            fields = {k: str(v) for k, v in (sizes | {"PartNumber": part_number}).items()}
             message = "Your proposed upload is smaller than the minimum allowed size"
             raise S3Error("EntityTooSmall", message, fields=fields)
     return parts
 
 
-def _check_checksum_named(upload: Upload, place: int, element: Element) -> None:
+def _check_checksum_named(upload: Upload, part_number: int, element: Element) -> None:
     """Raise ``InvalidRequest`` if a part of a COMPOSITE upload is named without its checksum."""
     name = upload.algorithm
     has_sum = any(child.tag.startswith("Checksum") for child in element)
     if name and upload.kind == "COMPOSITE" and not has_sum:
         message = (
             f"The upload was created using a {name} checksum. The complete request must include "
-            f"the checksum for each part. It was missing for part {place} in the request."
+            f"the checksum for each part. It was missing for part {part_number} in the request."
         )
         raise ApiError("InvalidRequest", message)
 

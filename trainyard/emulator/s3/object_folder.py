@@ -86,8 +86,8 @@ class StoredBytes(io.RawIOBase):
     def iter_chunks(self, start: int, stop: int) -> Iterator[bytes]:
         """Iterate over the bytes from ``start`` to ``stop``, at most one block at a time."""
         while start < stop:
-            place = start % BLOCK
-            piece = self._read_block(start // BLOCK)[place : place + stop - start]
+            offset = start % BLOCK
+            piece = self._read_block(start // BLOCK)[offset : offset + stop - start]
             yield piece
             start += len(piece)
 
@@ -289,25 +289,25 @@ def _refuse(root: Path, unknown: list[Path], count: int) -> None:
 
     The user can allow them by creating an empty folder, to which they are moved.
     """
-    place = root / _UNKNOWN
-    if unknown and not (place.is_dir() and not any(place.iterdir())):
+    folder = root / _UNKNOWN
+    if unknown and not (folder.is_dir() and not any(folder.iterdir())):
         raise EmulatorError(
             f"{root / INDEX} does not name {len(unknown)} of the {count} files in {root / 'data'} "
             f"({', '.join(path.name for path in unknown[:3])}): it is an older copy, or has lost "
             "rows, so nothing is served: restore the newest copy, or make an empty folder "
-            f"{place}, and the next start moves these files there"
+            f"{folder}, and the next start moves these files there"
         )
 
 
-def _set_aside(place: Path, files: Iterable[Path], reason: str) -> None:
-    """Move the files to the folder ``place``, and log why."""
+def _set_aside(folder: Path, files: Iterable[Path], reason: str) -> None:
+    """Move the files to the folder ``folder``, and log why."""
     count = size = 0
     for path in files:
-        place.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True)
         count, size = count + 1, size + path.stat().st_size
-        path.rename(place / path.name)
+        path.rename(folder / path.name)
     if count:
-        log.warning("%d files (%.1f MB) are set aside in %s: %s", count, size / 1e6, place, reason)
+        log.warning("%d files (%.1f MB) are set aside in %s: %s", count, size / 1e6, folder, reason)
 
 
 # Bytes that are being written to the object store.

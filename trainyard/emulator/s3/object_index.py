@@ -65,7 +65,7 @@ class ObjectInfo:
     """CRC-32 of each block of the bytes, as ``object_folder.BlockSums.to_bytes`` returns them."""
 
     @property
-    def marker(self) -> bool:
+    def is_delete_marker(self) -> bool:
         return not self.blob
 
 

@@ -48,12 +48,12 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     match = headers.get(f"{prefix}If-Match")
     unmodified_since = _parse_date(headers.get(f"{prefix}If-Unmodified-Since"))
     # Dates in HTTP have whole seconds: a date that we sent as Last-Modified must compare as equal.
-    moment = info.last_modified.replace(microsecond=0)
+    modification_time = info.last_modified.replace(microsecond=0)
     # If-Match overrides If-Unmodified-Since, and If-None-Match overrides If-Modified-Since.
     if match is not None:
         has_failed = not matches_etag(match, info.etag)
     else:
-        has_failed = unmodified_since is not None and moment > unmodified_since
+        has_failed = unmodified_since is not None and modification_time > unmodified_since
     if has_failed:
         condition = "If-Match" if match is not None else "If-Unmodified-Since"
         raise make_precondition_error(condition, prefix)
@@ -61,7 +61,7 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     if none_match is not None:
         return matches_etag(none_match, info.etag)
     modified_since = _parse_date(headers.get(f"{prefix}If-Modified-Since"))
-    return modified_since is not None and moment <= modified_since
+    return modified_since is not None and modification_time <= modified_since
 
 
 def check_source(headers: Headers, info: ObjectInfo) -> None:
@@ -107,7 +107,7 @@ def check_of_delete(match: str | None) -> Check:
 
 def check_match(match: str, current: ObjectInfo | None) -> None:
     """Raise ``NoSuchKey`` if there is no object, ``PreconditionFailed`` if its ETag differs."""
-    if current is None or current.marker:
+    if current is None or current.is_delete_marker:
         raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
     if not matches_etag(match, current.etag):
         raise make_precondition_error("If-Match")
@@ -187,11 +187,11 @@ def _parse_date(text: str | None) -> datetime | None:
     if text is None:
         return None
     try:
-        moment = parsedate_to_datetime(text)
+        date = parsedate_to_datetime(text)
     except (ValueError, OverflowError):
         return None
     # Python returns -0000 without a time zone; dates in HTTP are in UTC.
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
 
 
 def matches_etag(header: str, etag: str) -> bool:
@@ -310,13 +310,13 @@ def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[s
     return other_headers | ({TAGS: text} if tags else {})
 
 
-def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
-    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does, also for more than ``most`` tags."""
+def check_tags(tags: list[tuple[str, str]], limit: int = _MOST_TAGS) -> None:
+    """Raise ``InvalidTag`` or ``BadRequest`` as S3 does, also for more than ``limit`` tags."""
     names = [key for key, _ in tags]
-    if len(tags) > most:
-        kind = "Object" if most == _MOST_TAGS else "Bucket"
-        message = f"{kind} tags cannot be greater than {most}"
-        raise ApiError("BadRequest" if most == _MOST_TAGS else "InvalidTag", message)
+    if len(tags) > limit:
+        kind = "Object" if limit == _MOST_TAGS else "Bucket"
+        message = f"{kind} tags cannot be greater than {limit}"
+        raise ApiError("BadRequest" if limit == _MOST_TAGS else "InvalidTag", message)
     if len(set(names)) < len(names):
         twice = {"TagKey": next(name for name in names if names.count(name) > 1)}
         message = "Cannot provide multiple Tags with the same key"
@@ -330,7 +330,7 @@ def check_tags(tags: list[tuple[str, str]], most: int = _MOST_TAGS) -> None:
         if key.startswith("aws:"):
             prefix_message = "Your TagKey cannot be prefixed with aws:"
             other = "System tags cannot be added/updated by requester"
-            raise ApiError("InvalidTag", prefix_message if most == _MOST_TAGS else other)
+            raise ApiError("InvalidTag", prefix_message if limit == _MOST_TAGS else other)
 
 
 def _check_tag_header(header: str, tags: list[tuple[str, str]]) -> None:
@@ -581,10 +581,10 @@ def select_encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
     """Return the response to GET or HEAD without its body, and the range of bytes for the body."""
-    same = check_reading(request.headers, info)
+    is_not_modified = check_reading(request.headers, info)
     headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
     headers |= build_version_header(info)
-    if same:
+    if is_not_modified:
         return Response(status=304, headers=headers), 0, 0
     headers |= build_response_headers(info) | {
         f"{META}{name}": value for name, value in info.metadata.items()
@@ -619,16 +619,16 @@ def _select_range(
     if header is not None:
         message = "Cannot specify both Range header and partNumber query parameter"
         raise ApiError("InvalidRequest", message)
-    place = parse_number(part_number, "partNumber", 1, 1, 10_000)
-    if place > max(len(info.parts), 1):
+    number = parse_number(part_number, "partNumber", 1, 1, 10_000)
+    if number > max(len(info.parts), 1):
         message = "The requested partnumber is not satisfiable"
         raise ApiError("InvalidPartNumber", message, 416)
     if not info.parts:
         return ((0, info.size) if info.size else None), _add_sum_type(info)
-    before = sum(part["size"] for part in info.parts[: place - 1])
-    checksums = {k: v for k, v in info.parts[place - 1].items() if k.startswith(PREFIX)}
+    before = sum(part["size"] for part in info.parts[: number - 1])
+    checksums = {k: v for k, v in info.parts[number - 1].items() if k.startswith(PREFIX)}
     kind = {TYPE: info.headers[TYPE]} if TYPE in info.headers else {}
-    return (before, before + info.parts[place - 1]["size"]), checksums | kind
+    return (before, before + info.parts[number - 1]["size"]), checksums | kind
 
 
 def _add_sum_type(info: ObjectInfo) -> dict[str, str]:
@@ -648,8 +648,8 @@ def _check_change(request: Request, itself: bool) -> None:
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
     changes = changing & {name.lower() for name, _ in request.headers} - {COPY}
-    same = itself and not changes and "?versionId=" not in request.headers[COPY]
-    if same and _parse_directive(request, "metadata") == "COPY":
+    is_unchanged = itself and not changes and "?versionId=" not in request.headers[COPY]
+    if is_unchanged and _parse_directive(request, "metadata") == "COPY":
         message = (
             "This copy request is illegal because it is trying to copy an object to itself without "
             "changing the object's metadata, storage class, website redirect location or "

@@ -111,15 +111,15 @@ class BucketTable:
             self.index.run("DELETE FROM settings WHERE bucket = ?", bucket)
             self.index.run("DELETE FROM buckets WHERE name = ?", bucket)
 
-    def check_bucket(self, bucket: str, expected_owner: str | None = None) -> None:
+    def check_bucket(self, bucket: str, key_or_prefix: str | None = None) -> None:
         """Raise ``NoSuchBucket`` if the bucket does not exist.
 
-        ``expected_owner`` is the key or prefix that the caller is about to read (not an account);
+        ``key_or_prefix`` is the key or prefix that the caller is about to read (not an account);
         it is recorded in ``missing_buckets``. None if nothing is read.
         """
         if not self.has_bucket(bucket):
-            if expected_owner is not None and len(self.missing_buckets) < 1000:
-                self.missing_buckets[bucket, expected_owner] = None
+            if key_or_prefix is not None and len(self.missing_buckets) < 1000:
+                self.missing_buckets[bucket, key_or_prefix] = None
             message = "The specified bucket does not exist"
             raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
 
@@ -218,7 +218,7 @@ class ObjectStore(BucketTable):
             fields = {"Key": key, "VersionId": version}
             message = "The specified version does not exist."
             raise S3Error("NoSuchVersion", message, 404, fields=fields)
-        if info.marker:
+        if info.is_delete_marker:
             message = "The specified method is not allowed against this resource."
             fields = {"Method": "GET", "ResourceType": "DeleteMarker"}
             headers = _build_marker_headers(info) | {"Allow": "DELETE"}
@@ -371,10 +371,10 @@ class ObjectStore(BucketTable):
                 # The newest remaining version becomes the object, unless it is a delete marker.
                 if self.index.find_current(bucket, key) is None:
                     newest = self.index.find_latest(bucket, key)
-                    if newest and not newest.marker:
+                    if newest and not newest.is_delete_marker:
                         self.index.move(bucket, key, newest.version, "versions", "objects")
                 leave(target)
-                result = DeleteResult(version or "", target.marker)
+                result = DeleteResult(version or "", target.is_delete_marker)
             else:
                 result = DeleteResult(version or "")
         return result

@@ -96,8 +96,8 @@ def read_child_text(element: ElementTree.Element, tag: str) -> str:
     return value
 
 
-def format_timestamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+def format_timestamp(timestamp: datetime) -> str:
+    return timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03d}Z"
 
 
 def _fill(parent: ElementTree.Element, children: Tree) -> None:

@@ -166,17 +166,17 @@ class Parts:
     @operation("UploadPart", heeds=["uploadId", "partNumber", f"{PREFIX}*"])
     def put(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _parse_part_number(request)
+        part_number = _parse_part_number(request)
         _check_algorithm(upload, request)
         with self.store.create_blob() as blob:
             checksums = receive(request, blob, upload.algorithm)
-            part = self.uploads.add(upload, place, blob, checksums)
+            part = self.uploads.add(upload, part_number, blob, checksums)
         return Response(headers={"ETag": f'"{part.etag}"', **checksums})
 
     @operation("UploadPartCopy", heeds=SOURCES | {"uploadId", "partNumber", _RANGE})
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
-        place = _parse_part_number(request)
+        part_number = _parse_part_number(request)
         info, stored_bytes, _ = open_source(self.store, request)
         with stored_bytes, self.store.create_blob() as blob:
             start, stop = parse_source_range(request.headers.get(_RANGE), info.size)
@@ -186,7 +186,7 @@ class Parts:
                 if checksum:
                     checksum.update(chunk)
             checksums = {PREFIX + upload.algorithm: encode_sum(checksum)} if checksum else {}
-            part = self.uploads.add(upload, place, blob, checksums)
+            part = self.uploads.add(upload, part_number, blob, checksums)
         tree = copy_elements(
             part.etag, operation_routes.format_timestamp(part.modification_time), checksums
         )
@@ -264,7 +264,7 @@ class Parts:
             request.args.get("part-number-marker") or None, "part-number-marker", 0
         )
         limit = min(parse_number(request.args.get("max-parts"), "max-parts", _PAGE), _PAGE)
-        places = [n for n in sorted(upload.parts) if n > after]
+        part_numbers = [n for n in sorted(upload.parts) if n > after]
         tree: list = [("Bucket", bucket), ("Key", key), ("UploadId", upload.id)]
         tree += [("Initiator", OWNER), ("Owner", OWNER)]
         tree += [("StorageClass", upload.headers.get(STORAGE, "STANDARD"))]
@@ -272,13 +272,13 @@ class Parts:
             tree.append(("ChecksumAlgorithm", upload.algorithm.upper()))
             tree.append(("ChecksumType", upload.kind))
         tree += [("PartNumberMarker", after), ("MaxParts", limit)]
-        tree.append(("IsTruncated", bool(limit and places[limit:])))
-        if limit and places:
-            tree.append(("NextPartNumberMarker", places[:limit][-1]))
-        for place in places[:limit]:
-            part = upload.parts[place]
+        tree.append(("IsTruncated", bool(limit and part_numbers[limit:])))
+        if limit and part_numbers:
+            tree.append(("NextPartNumberMarker", part_numbers[:limit][-1]))
+        for part_number in part_numbers[:limit]:
+            part = upload.parts[part_number]
             entry = [
-                ("PartNumber", place),
+                ("PartNumber", part_number),
                 ("LastModified", operation_routes.format_timestamp(part.modification_time)),
                 ("ETag", f'"{part.etag}"'),
                 ("Size", part.blob.size),
@@ -425,7 +425,7 @@ class Versions:
         entry: list = [("Key", encode(request, info.key)), ("VersionId", info.version)]
         entry.append(("IsLatest", self._is_latest(bucket, info)))
         entry.append(("LastModified", operation_routes.format_timestamp(info.last_modified)))
-        if info.marker:
+        if info.is_delete_marker:
             return "DeleteMarker", [*entry, ("Owner", operation_routes.OWNER)]
         entry += [("ETag", f'"{info.etag}"'), ("Size", info.size), *build_checksum_kinds(info)]
         entry.append(("StorageClass", info.headers.get(STORAGE, "STANDARD")))
@@ -433,7 +433,7 @@ class Versions:
 
     def _is_latest(self, bucket: str, info: ObjectInfo) -> bool:
         current = self.store.index.find_current(bucket, info.key)
-        if current or not info.marker:
+        if current or not info.is_delete_marker:
             return current is not None and current.version == info.version
         newest = self.store.index.find_latest(bucket, info.key)
         return newest is not None and newest.version == info.version

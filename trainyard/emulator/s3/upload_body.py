@@ -380,11 +380,11 @@ class _Chain:
     def update(self, data: bytes) -> None:
         self._hash.update(data)
 
-    def open(self) -> bool:
+    def has_unsigned_bytes(self) -> bool:
         """Return whether there are bytes that no signature covers yet."""
         return self._hash.digest() != hashlib.sha256().digest()
 
-    def close(self, claim: str, kind: str = "PAYLOAD") -> None:
+    def check_signature(self, claim: str, kind: str = "PAYLOAD") -> None:
         """Check the signature of a chunk or of the trailers, at its end.
 
         Raises ``SignatureDoesNotMatch``.
@@ -405,7 +405,7 @@ def _decode_chunks(
     """
     size = None
     while size != 0:
-        size, signature = _chunk_head(stream)
+        size, signature = _read_chunk_header(stream)
         remaining = size
         while remaining:
             chunk = stream.read(min(remaining, CHUNK))
@@ -416,7 +416,7 @@ def _decode_chunks(
                 chain.update(chunk)
             yield chunk
         if chain:
-            chain.close(signature)
+            chain.check_signature(signature)
         # The last chunk has size 0 and no CRLF of its own: the trailers follow immediately.
         if size and stream.read(2) != b"\r\n":
             raise _make_incomplete_error("a chunk is not followed by CRLF")
@@ -430,15 +430,15 @@ def _read_trailers(stream: IO[bytes], claims: dict[str, str], chain: _Chain | No
         if name.lower().startswith(PREFIX):
             claims[name.lower()] = value.strip()
         if chain and name.lower() == "x-amz-trailer-signature":
-            chain.close(value.strip(), "TRAILER")
+            chain.check_signature(value.strip(), "TRAILER")
         elif chain:
             chain.update(f"{name.lower()}:{value.strip()}\n".encode())
     # Refuse trailers that no signature covers: the empty claim never equals a signature.
-    if chain and chain.open():
-        chain.close("", "TRAILER")
+    if chain and chain.has_unsigned_bytes():
+        chain.check_signature("", "TRAILER")
 
 
-def _chunk_head(stream: IO[bytes]) -> tuple[int, str]:
+def _read_chunk_header(stream: IO[bytes]) -> tuple[int, str]:
     """Read the first line of a chunk. Return (size in bytes, signature or an empty text)."""
     line = stream.readline(_LINE)
     match = re.match(rb"([0-9a-fA-F]{1,16})(?:;chunk-signature=(\w*)|;[^\r\n]*)?\r\n", line)

@@ -46,10 +46,12 @@ class Callbacks:
     def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
             "SendPipelineExecutionStepSuccess": self.accept_success,
-            "SendPipelineExecutionStepFailure": self.fail,
+            "SendPipelineExecutionStepFailure": self.accept_failure,
         }
 
-    def open(self, execution: str, arguments: dict, output_parameters: list[str]) -> WaitingStep:
+    def register_step(
+        self, execution: str, arguments: dict, output_parameters: list[str]
+    ) -> WaitingStep:
         """Register a waiting step under a new token of ten letters and digits, as on AWS."""
         token = "".join(secrets.choice(_LETTERS) for _ in range(10))
         with self._lock:
@@ -71,11 +73,11 @@ class Callbacks:
         """
         outputs = request.get("OutputParameters", [])
         values = {output["Name"]: output["Value"] for output in outputs}
-        return self._take(request, {"outputs": values})
+        return self._store_response(request, {"outputs": values})
 
-    def fail(self, request: dict) -> dict:
+    def accept_failure(self, request: dict) -> dict:
         """Handle SendPipelineExecutionStepFailure: store the failure, and wake the step."""
-        return self._take(request, {"failure": request.get("FailureReason", "")})
+        return self._store_response(request, {"failure": request.get("FailureReason", "")})
 
     def close(self) -> None:
         """Wake all steps that still wait, without a response."""
@@ -83,7 +85,7 @@ class Callbacks:
             for waiting in self._all.values():
                 waiting.answer_event.set()
 
-    def _take(self, request: dict, answer: dict) -> dict:
+    def _store_response(self, request: dict, answer: dict) -> dict:
         """Store the response for the step with the request's token, and wake the step.
 
         Raises ``ResourceNotFound`` if the token is unknown, and ``ValidationException`` if the step

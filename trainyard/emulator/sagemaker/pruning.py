@@ -79,7 +79,7 @@ class References:
         """Return the URIs to which the unit's own jobs wrote."""
         return {uri for name in unit.jobs for uri in _iter_outputs(self._jobs[name])}
 
-    def read(self, unit: Unit) -> set[str]:
+    def list_inputs(self, unit: Unit) -> set[str]:
         """Return the URIs that the unit's jobs read: files uploaded for them, and results of other
         jobs.
         """
@@ -220,7 +220,7 @@ class PruningPlan:
         )
 
 
-def choose(
+def plan_pruning(
     state: Path,
     store: ObjectStore,
     seconds: float | None,
@@ -255,9 +255,9 @@ def choose(
     )
 
     @functools.cache
-    def plan_oldest(count: int) -> PruningPlan:
+    def plan_pruning_of_oldest(count: int) -> PruningPlan:
         """Return the plan that deletes the ``count`` oldest units that no other needs."""
-        units = _drop_needed(deletable_units[:count], references)
+        units = _exclude_referenced_units(deletable_units[:count], references)
         objects = _find_exclusive_objects(units, references, store, inputs, foreign_keys)
         records_size = sum(
             measure_size(path)
@@ -268,14 +268,14 @@ def choose(
         return PruningPlan(size, units, set(objects), freed_bytes)
 
     if limit is None:
-        return plan_oldest(old)
+        return plan_pruning_of_oldest(old)
     # Deleting more units never frees fewer bytes, so the smallest sufficient number is found by
     # bisection.
     counts = range(old, len(deletable_units) + 1)
-    least = bisect.bisect_left(
-        counts, True, key=lambda n: size - plan_oldest(n).freed_bytes <= limit
+    index = bisect.bisect_left(
+        counts, True, key=lambda n: size - plan_pruning_of_oldest(n).freed_bytes <= limit
     )
-    return plan_oldest(counts[min(least, len(counts) - 1)])
+    return plan_pruning_of_oldest(counts[min(index, len(counts) - 1)])
 
 
 def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
@@ -297,7 +297,7 @@ def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     messages for the user.
     """
     try:
-        plan = choose(state, store, None, int(keep_gb * GB))
+        plan = plan_pruning(state, store, None, int(keep_gb * GB))
     except EmulatorError as set_aside:
         return [str(set_aside)]
     remove(plan, state, store)
@@ -311,7 +311,7 @@ def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
     return lines
 
 
-def _drop_needed(candidates: list[Unit], references: References) -> list[Unit]:
+def _exclude_referenced_units(candidates: list[Unit], references: References) -> list[Unit]:
     """Return the candidates without those whose results a unit that is kept uses."""
     # A unit that is kept for this reason may use results of another candidate, so repeat until
     # nothing changes.
@@ -346,7 +346,7 @@ def _find_exclusive_objects(
     uris_to_prune = set()
     for unit in candidates:
         uris_to_prune |= references.list_outputs(unit) | (
-            references.read(unit) if inputs else set()
+            references.list_inputs(unit) if inputs else set()
         )
     sizes = {}
     for bucket, prefix in _parse_keys(uris_to_prune):

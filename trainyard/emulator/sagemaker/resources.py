@@ -105,9 +105,9 @@ def find_item_members(operation: OperationModel | None) -> tuple[str, frozenset[
     return name, frozenset(members[name].member.members)
 
 
-def _find_shape(operation: OperationModel | None, side: str) -> Shape:
+def _find_shape(operation: OperationModel | None, direction: str) -> Shape:
     assert operation is not None
-    return operation.input_shape if side == "input" else operation.output_shape
+    return operation.input_shape if direction == "input" else operation.output_shape
 
 
 def _find_error_code(operation: OperationModel | None, *beginnings: str) -> str:

@@ -77,7 +77,7 @@ class SageMaker:
             changes.report_job(kind, record)
             self._experiments.record_job(kind, record)
 
-        place = JobServices(
+        job_services = JobServices(
             state / "jobs",
             objects,
             logs,
@@ -89,12 +89,15 @@ class SageMaker:
             on_change,
         )
         self._configs = EndpointConfigs(forward, self._models)
-        self._jobs, self._endpoints = Jobs(place), Endpoints(place, self._configs, alarms)
-        self._functions = Functions(state / "functions", place)
+        self._jobs, self._endpoints = (
+            Jobs(job_services),
+            Endpoints(job_services, self._configs, alarms),
+        )
+        self._functions = Functions(state / "functions", job_services)
         self._callbacks = Callbacks()
         self._pipelines = Pipelines(state / "pipelines", objects, python)
         self._tags = Tags(state / "tags.json")
-        self._tunings = Tunings(state / "tuning", place, self._jobs, self._tags)
+        self._tunings = Tunings(state / "tuning", job_services, self._jobs, self._tags)
         services = Services(
             jobs=self._jobs,
             tunings=self._tunings,
@@ -145,7 +148,7 @@ class SageMaker:
         self._events.begin()
         self._functions.resume()
 
-    def other(self, service: str, request: Request) -> Response | None:
+    def answer_other_service(self, service: str, request: Request) -> Response | None:
         """Return the response to a request to another service. Return None if the service is not
         handled here.
         """
@@ -155,7 +158,7 @@ class SageMaker:
             return self._events.answer(service, request)
         return self._functions.answer(request) if service == "lambda" else None
 
-    def package_changed(self, package: dict) -> None:
+    def send_package_event(self, package: dict) -> None:
         """Send the event of a new, approved or rejected model package."""
         self._events.changes.report_package(package)
 
@@ -209,7 +212,7 @@ class SageMaker:
         jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
 
         def create_job(request: dict) -> dict:
-            return {key: jobs.create(kind, self._experiments.check(kind, request)).arn}
+            return {key: jobs.create(kind, self._experiments.add_trial(kind, request)).arn}
 
         def delete(request: dict) -> dict:
             """Delete the job's record and its tags."""
@@ -232,7 +235,7 @@ class SageMaker:
 
         def answer_and_wait(request: dict) -> dict:
             result = answer(request)
-            self._executions.wait_for_callback(
+            self._executions.wait_for_callback_step(
                 result["PipelineExecutionArn"], request["CallbackToken"]
             )
             return result

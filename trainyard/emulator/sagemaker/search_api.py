@@ -228,7 +228,7 @@ def _satisfies_filter(condition: dict, values: list[Any]) -> bool:
     if operand is None:
         raise _make_validation_error(f"Filter {condition['Name']}: {operator} needs a Value")
     if operator == "NotEquals":
-        return not any(_order(value, operand) == 0 for value in values)
+        return not any(_compare_values(value, operand) == 0 for value in values)
     return any(_satisfies_operator(operator, value, operand) for value in values)
 
 
@@ -236,8 +236,8 @@ def _satisfies_operator(operator: str, value: Any, operand: str) -> bool:
     if operator == "Contains":
         return operand.lower() in _format_text(value).lower()
     if operator == "In":
-        return any(_order(value, part.strip()) == 0 for part in operand.split(","))
-    order = _order(value, operand)
+        return any(_compare_values(value, part.strip()) == 0 for part in operand.split(","))
+    order = _compare_values(value, operand)
     return {
         "Equals": order == 0,
         "GreaterThan": order > 0,
@@ -247,7 +247,7 @@ def _satisfies_operator(operator: str, value: Any, operand: str) -> bool:
     }[operator]
 
 
-def _order(value: Any, operand: Any) -> int:
+def _compare_values(value: Any, operand: Any) -> int:
     """Compare two values and return -1, 0 or 1. They are compared as numbers or times if both are,
     and otherwise as text.
     """
@@ -270,10 +270,10 @@ def _parse_number(value: Any) -> float | None:
     except (TypeError, ValueError):
         pass
     try:
-        moment = datetime.fromisoformat(value)
+        parsed_time = datetime.fromisoformat(value)
     except (TypeError, ValueError):
         return None
-    return moment.timestamp()
+    return parsed_time.timestamp()
 
 
 def _format_text(value: Any) -> str:
@@ -298,7 +298,7 @@ def _sort_records(records: list[Record], request: dict) -> list[Record]:
         numbers if None not in numbers else [_format_text(value) for value, _ in having]
     )
     order = sorted(range(len(having)), key=keys.__getitem__, reverse=newest)
-    return [having[place][1] for place in order] + lacking
+    return [having[index][1] for index in order] + lacking
 
 
 def _make_validation_error(message: str) -> ApiError:
@@ -328,7 +328,7 @@ class Experiments:
         self._ensure("Experiment", experiment, {})
         self._ensure("Trial", trial, experiment)
 
-    def check(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
+    def add_trial(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return the request to create a job, completed with the trial of its component. Create
         that trial if the request names only an experiment.
 

@@ -53,7 +53,7 @@ class Moto:
         with contextlib.nullcontext() if polls else self._lock:
             for loader in (account_policies, access_keys):
                 if loader.is_needed_for(request.get_data()):
-                    loader.load()
+                    loader.add_administrator_roles()
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
             except NotImplementedError as missing:
@@ -70,7 +70,7 @@ class Moto:
     def load_managed_policies(self) -> None:
         """Add AWS's managed policies to the IAM of the current account."""
         with self._lock:
-            account_policies.load()
+            account_policies.add_administrator_roles()
 
 
 def refuse_operation(request: Request, detail: str, operation: str = "") -> Response:

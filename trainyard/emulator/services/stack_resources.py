@@ -124,7 +124,7 @@ class StackPipeline(CloudFormationModel):
 def _request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that CreatePipeline and UpdatePipeline have in common."""
     definition = properties.get("PipelineDefinition", {})
-    place = definition.get("PipelineDefinitionS3Location")
+    location = definition.get("PipelineDefinitionS3Location")
     parallel = properties.get("ParallelismConfiguration")
     steps = parallel and {"MaxParallelExecutionSteps": int(parallel["MaxParallelExecutionSteps"])}
     return {
@@ -132,9 +132,9 @@ def _request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
         "PipelineDisplayName": properties.get("PipelineDisplayName"),
         "PipelineDescription": properties.get("PipelineDescription"),
         "PipelineDefinition": definition.get("PipelineDefinitionBody"),
-        "PipelineDefinitionS3Location": place
-        and {"Bucket": place["Bucket"], "ObjectKey": place["Key"]}
-        | ({"VersionId": place["Version"]} if "Version" in place else {}),
+        "PipelineDefinitionS3Location": location
+        and {"Bucket": location["Bucket"], "ObjectKey": location["Key"]}
+        | ({"VersionId": location["Version"]} if "Version" in location else {}),
         "RoleArn": properties.get("RoleArn"),
         "ParallelismConfiguration": steps,
     }

@@ -38,9 +38,9 @@ def make_enum(*values: str) -> dict[str, Any]:
     return {"type": "string", "enum": list(values)}
 
 
-def make_number(kind: str, least: float, most: float | None = None) -> dict[str, Any]:
+def make_number(kind: str, minimum: float, maximum: float | None = None) -> dict[str, Any]:
     """Return the shape of an ``integer`` or ``float`` (``kind``) within bounds."""
-    return {"type": kind, "min": least, **({} if most is None else {"max": most})}
+    return {"type": kind, "min": minimum, **({} if maximum is None else {"max": maximum})}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class StepType:
         return self.job if self.job and self.job.api == self.metadata_key else None
 
     @property
-    def outputs(self) -> bool:
+    def declares_outputs(self) -> bool:
         """True if each step of the type declares its own outputs (``OutputParameters['x']``)."""
         return "OutputParameters" in self.fields
 

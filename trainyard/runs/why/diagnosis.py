@@ -188,10 +188,10 @@ def _add_places(every: list[LoggedException]) -> list[LoggedException]:
     """
     calls: dict[int | None, str] = {}
     for exception in every:
-        if exception.place:
-            calls.setdefault(exception.follows, exception.place)
+        if exception.frame:
+            calls.setdefault(exception.follows, exception.frame)
     return [
-        exception if exception.place else replace(exception, place=calls.get(exception.number, ""))
+        exception if exception.frame else replace(exception, frame=calls.get(exception.number, ""))
         for exception in every
     ]
 
@@ -281,7 +281,7 @@ def _make_clue(
     """
     signature, match, is_exact = recognition
     level, exception = signature.level, exceptions.get(number)
-    is_reported = line.is_said or bool(
+    is_reported = line.is_service_message or bool(
         exception or parse_exception(line) or FAILING.search(line.text)
     )
     is_first = (
@@ -315,11 +315,13 @@ def assess_certainty(first: Clue, clues: Sequence[Clue], lines: Sequence[Line]) 
     ):
         return "unknown"
     sure = _is_specific(first) and not _has_rival_clue(first, clues)
-    if first.line.is_said:
+    if first.line.is_service_message:
         # A message of level "service" is AWS's (or a watch rule's) own reason, and needs no
         # evidence in the log. Other messages of the service may only quote what the program said.
         is_own = first.level == "service"
-        is_quoted = any(line.is_said and line.text.startswith("AlgorithmError") for line in lines)
+        is_quoted = any(
+            line.is_service_message and line.text.startswith("AlgorithmError") for line in lines
+        )
         is_behind = first.exception is not None or is_quoted
         if is_behind and (first.name.startswith(_OF_AWS) or not is_own):
             return "likely"
@@ -336,7 +338,7 @@ def _is_specific(first: Clue) -> bool:
     line, word = first.line, first.word
     if _HEDGES.search(line.text[: first.origin[1].start()]) or LIVES_ON.search(line.text):
         return False
-    if word is None and not (line.is_said or line.error or _FATAL.search(line.text)):
+    if word is None and not (line.is_service_message or line.error or _FATAL.search(line.text)):
         return False
     is_own = word is not None and (word.is_mere_word or word.is_survivable or word.is_opened)
     return (
@@ -357,7 +359,9 @@ def _has_rival_clue(first: Clue, clues: Sequence[Clue]) -> bool:
 
 def _has_earlier_error(first: Clue, lines: Sequence[Line]) -> bool:
     """Return whether there is an error before the clue that does not repeat it."""
-    before = [line for line in lines[: first.number] if not line.is_said][-SURVIVAL_LINES:]
+    before = [line for line in lines[: first.number] if not line.is_service_message][
+        -SURVIVAL_LINES:
+    ]
     errors = [
         line
         for line in before
@@ -578,7 +582,7 @@ def _make_exception_cause(
         name="exception",
         sentence=_describe_exception(exception),
         certainty=certainty,
-        fix=f"mend {exception.place}, or what it was given" if exception.place else "",
+        fix=f"mend {exception.frame}, or what it was given" if exception.frame else "",
         rank=exception.rank,
     )
     return _show_line(evidence, exception.line, _add_version_suspicion(evidence, cause, exception))
@@ -613,9 +617,9 @@ def _describe_exception(exception: LoggedException) -> str:
     """Return a sentence that says which process raised the exception, where, and its message."""
     process = "the program" if exception.rank is None else f"rank {exception.rank}"
     host = f" on {exception.line.host}" if exception.line.host else ""
-    place = f" at {exception.place}" if exception.place else ""
+    frame_suffix = f" at {exception.frame}" if exception.frame else ""
     message = f"{exception.kind}: {exception.message}" if exception.message else exception.kind
-    return f"{process}{host} was the first to raise{place}: {message}"
+    return f"{process}{host} was the first to raise{frame_suffix}: {message}"
 
 
 def _extract_own_reason(reason: str) -> str:

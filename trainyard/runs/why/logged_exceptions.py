@@ -68,7 +68,7 @@ class Line:
         return int(match["rank"]) if match else None
 
     @property
-    def is_said(self) -> bool:
+    def is_service_message(self) -> bool:
         """True if the line is from the service's own message, and not from a log."""
         return self.timestamp == 0 and not self.host
 
@@ -229,7 +229,7 @@ class LoggedException:
     """Name of the exception, such as ``ValueError``, with its module if the traceback has it."""
 
     message: str
-    place: str = ""
+    frame: str = ""
     """Innermost frame outside libraries, such as ``train.py:42``; empty if there is none."""
 
     is_of_a_library: bool = False
@@ -299,7 +299,7 @@ class _Reading:
     is_inside: bool = False
     """True while the lines belong to a traceback."""
 
-    place: str = ""
+    frame: str = ""
     is_piece: bool = False
     """True if the traceback's first line is missing."""
 
@@ -351,11 +351,11 @@ def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
         if block := _BLOCK_RANK.match(text):
             reading.block = int(block["rank"])
         if _BEGIN in text:
-            _begin(reading, text)
+            _begin_traceback(reading, text)
         elif link := _CHAIN.match(text.strip()):
             reading.link = link
-        elif place := _PLACE.match(text):
-            _enter(reading, place)
+        elif frame := _PLACE.match(text):
+            _enter_frame(reading, frame)
         elif reading.is_inside and text.startswith("    "):
             reading.code = reading.code or text
         elif (
@@ -369,26 +369,26 @@ def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
         reading.last = text
 
 
-def _begin(reading: _Reading, text: str) -> None:
+def _begin_traceback(reading: _Reading, text: str) -> None:
     """Begin a traceback: reset the state, and note the prefix and what the line before it says."""
     reading.is_inside, reading.is_piece, reading.is_library = True, False, False
-    reading.place = reading.code = ""
+    reading.frame = reading.code = ""
     reading.before = text[: text.index(_BEGIN)]
     reading.is_ignored = _IGNORABLE.search(reading.last) is not None
     is_minor = Line("", 0, reading.last).is_minor
     reading.is_survivable = is_minor or _SURVIVABLE.search(reading.last) is not None
 
 
-def _enter(reading: _Reading, place: re.Match[str]) -> None:
+def _enter_frame(reading: _Reading, frame: re.Match[str]) -> None:
     """Note the file and line of the traceback's next frame."""
     # A frame without the traceback's first line is a piece of one: the log was cut inside it.
     if not reading.is_inside:
-        reading.is_inside, reading.is_piece, reading.place = True, True, ""
-    reading.is_library = _LIBRARY.search(place["file"]) is not None
-    reading.is_waiting = _WAITING.search(place["file"]) is not None
+        reading.is_inside, reading.is_piece, reading.frame = True, True, ""
+    reading.is_library = _LIBRARY.search(frame["file"]) is not None
+    reading.is_waiting = _WAITING.search(frame["file"]) is not None
     reading.code = ""
     if not reading.is_library:
-        reading.place = f"{place['file'].rpartition('/')[2]}:{place['number']}"
+        reading.frame = f"{frame['file'].rpartition('/')[2]}:{frame['number']}"
 
 
 def _make_exception(
@@ -402,7 +402,7 @@ def _make_exception(
         line,
         end["kind"],
         end["message"] or "",
-        reading.place,
+        reading.frame,
         is_of_a_library=reading.is_library,
         is_handed_on=reading.is_waiting,
         is_own_word=not reading.is_library and _OWN_WORD.match(reading.code) is not None,

@@ -12,22 +12,22 @@ GUIDE = "developer guide, model-access-training-data"
 
 def _iter_channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Iterate over (path, input mode, data source) of each channel."""
-    usual = job.read_text("AlgorithmSpecification.TrainingInputMode") or "File"
+    default_mode = job.read_text("AlgorithmSpecification.TrainingInputMode") or "File"
     for index, item in job.iter_items("InputDataConfig"):
         channel = job.document.resolve_value(item)
         source = channel.get("DataSource")
-        mode = channel.get("InputMode") or usual
+        mode = channel.get("InputMode") or default_mode
         yield f"InputDataConfig[{index}]", str(mode), source if isinstance(source, dict) else {}
 
 
-def _from_s3(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _iter_s3_channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Iterate over (path, input mode, S3 data source) of the channels that read from S3."""
     for path, mode, source in _iter_channels(job):
         if isinstance(s3 := source.get("S3DataSource"), dict):
             yield path, mode, s3
 
 
-def _from_file_system(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
+def _iter_file_system_channels(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Iterate over (path, input mode, data source) of the channels that read a file system."""
     for path, mode, source in _iter_channels(job):
         if isinstance(system := source.get("FileSystemDataSource"), dict):
@@ -42,7 +42,7 @@ def _from_file_system(job: Job) -> Iterator[tuple[str, str, dict[str, Any]]]:
     source=f"{GUIDE}: fast file mode does not support manifest and augmented manifest",
 )
 def fastfile_without_prefix(job: Job) -> Iterator[Violation]:
-    for path, mode, s3 in _from_s3(job):
+    for path, mode, s3 in _iter_s3_channels(job):
         if mode == "FastFile" and s3.get("S3DataType") == "ManifestFile":
             yield job.make_violation(
                 f"{path}.DataSource.S3DataSource.S3DataType", "FastFile on a ManifestFile"
@@ -57,7 +57,7 @@ def fastfile_without_prefix(job: Job) -> Iterator[Violation]:
     source="API reference, S3DataSource.S3DataType: AugmentedManifestFile with Pipe only",
 )
 def augmented_manifest_without_pipe(job: Job) -> Iterator[Violation]:
-    for path, mode, s3 in _from_s3(job):
+    for path, mode, s3 in _iter_s3_channels(job):
         if s3.get("S3DataType") == "AugmentedManifestFile" and mode != "Pipe":
             yield job.make_violation(f"{path}.InputMode", f"{mode} on an AugmentedManifestFile")
 
@@ -70,9 +70,9 @@ def augmented_manifest_without_pipe(job: Job) -> Iterator[Violation]:
     source="API reference, Channel.CompressionType: used only in Pipe input mode",
 )
 def compression_without_pipe(job: Job) -> Iterator[Violation]:
-    usual = job.read_text("AlgorithmSpecification.TrainingInputMode") or "File"
+    default_mode = job.read_text("AlgorithmSpecification.TrainingInputMode") or "File"
     for index, channel in job.iter_items("InputDataConfig"):
-        mode = channel.get("InputMode") or usual
+        mode = channel.get("InputMode") or default_mode
         if channel.get("CompressionType") == "Gzip" and mode != "Pipe":
             yield job.make_violation(
                 f"InputDataConfig[{index}].CompressionType", f"Gzip with input mode {mode}"
@@ -156,7 +156,7 @@ def folder_outside_processing(job: Job) -> Iterator[Violation]:
     source=f"{GUIDE}: file systems are an alternative to the S3 input modes",
 )
 def file_system_streamed(job: Job) -> Iterator[Violation]:
-    for path, mode, _ in _from_file_system(job):
+    for path, mode, _ in _iter_file_system_channels(job):
         if mode != "File":
             yield job.make_violation(path, f"a file system with input mode {mode}")
 
@@ -169,7 +169,7 @@ def file_system_streamed(job: Job) -> Iterator[Violation]:
     source=f"{GUIDE}: your training job must connect to a VPC",
 )
 def file_system_without_vpc(job: Job) -> Iterator[Violation]:
-    for path, _, system in _from_file_system(job):
+    for path, _, system in _iter_file_system_channels(job):
         if not job.get("VpcConfig"):
             yield job.make_violation(path, f"{system.get('FileSystemId')} and no VpcConfig")
 
@@ -183,7 +183,7 @@ def file_system_without_vpc(job: Job) -> Iterator[Violation]:
     source=f"{GUIDE}: the path starts with MountName; on EFS, with /",
 )
 def fsx_directory(job: Job) -> Iterator[Violation]:
-    for path, _, system in _from_file_system(job):
+    for path, _, system in _iter_file_system_channels(job):
         directory = system.get("DirectoryPath")
         lustre = system.get("FileSystemType") == "FSxLustre"
         wrong = isinstance(directory, str) and (
@@ -204,6 +204,6 @@ def fsx_directory(job: Job) -> Iterator[Violation]:
     source=f"{GUIDE}: specify a VPC subnet which maps to this Availability Zone",
 )
 def fsx_across_subnets(job: Job) -> Iterator[Violation]:
-    for path, _, system in _from_file_system(job):
+    for path, _, system in _iter_file_system_channels(job):
         if system.get("FileSystemType") == "FSxLustre" and len(job.subnets) > 1:
             yield job.make_violation(path, f"FSx for Lustre and {len(job.subnets)} subnets")

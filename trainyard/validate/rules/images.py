@@ -145,10 +145,10 @@ def regions_differ(document: Document) -> Iterator[Violation]:
     if not images:
         return
     # A definition does not contain its region: it is assumed to be that of most images.
-    usual = images.most_common(1)[0][0]
+    common_region = images.most_common(1)[0][0]
     for step, path, region, _ in regions:
-        if region != usual:
-            problem = f"is in region {region}, the images are in {usual}"
+        if region != common_region:
+            problem = f"is in region {region}, the images are in {common_region}"
             yield Violation(step=step, path=path, problem=problem)
 
 

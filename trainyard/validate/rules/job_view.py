@@ -159,7 +159,9 @@ class Job:
         script = facts.SCRIPT in self.hyperparameters
         entry_point = script or self.read_raw("AlgorithmSpecification.ContainerEntrypoint")
         image = self.image or ""
-        return not entry_point and (facts.is_xgboost(image) or facts.is_another(image))
+        return not entry_point and (
+            facts.is_xgboost(image) or facts.is_other_algorithm_image(image)
+        )
 
 
 def iter_jobs(document: Document) -> Iterator[Job]:

@@ -248,34 +248,42 @@ def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
     source="developer guide, Pipelines overview: references and DependsOn are the order",
 )
 def reads_without_waiting(document: Document) -> Iterator[Violation]:
-    places = [
+    output_addresses = [
         (job, _format_location(document, uri).rstrip("/"))
         for job, _, uri in (*_iter_outputs(document), *_iter_model_outputs(document))
     ]
     earlier = _find_earlier_steps(document)
     for step in document.steps:
         for path, uri in _iter_location_fields(step.own_arguments, f"{step.path}.Arguments"):
-            place = _format_location(document, uri).rstrip("/")
-            if not place or any(word in path for word in OUTPUT_FIELDS):
+            location = _format_location(document, uri).rstrip("/")
+            if not location or any(word in path for word in OUTPUT_FIELDS):
                 continue
-            writers = (job.step for job, address in places if _reads_output(place, job, address))
+            writers = (
+                job.step
+                for job, address in output_addresses
+                if _reads_output(location, job, address)
+            )
             for writer in writers:
                 is_ordered = writer.name in (step.name, *earlier[step.name])
                 if not (
                     is_ordered or step.name in earlier[writer.name] or _are_exclusive(writer, step)
                 ):
-                    problem = f"reads {place}, which {writer.name} writes, and does not wait for it"
+                    problem = (
+                        f"reads {location}, which {writer.name} writes, and does not wait for it"
+                    )
                     yield Violation(step=step, path=path, problem=problem)
                     break
 
 
-def _reads_output(place: str, job: Job, address: str) -> bool:
-    """Return whether reading the prefix ``place`` reads what the job writes under ``address``."""
-    if f"{address}/".startswith(f"{place}/"):
+def _reads_output(location: str, job: Job, address: str) -> bool:
+    """Return whether reading the prefix ``location`` reads what the job writes under
+    ``address``.
+    """
+    if f"{address}/".startswith(f"{location}/"):
         return True
-    # A training job writes under its address in a folder with its own name; whether ``place`` is
+    # A training job writes under its address in a folder with its own name; whether ``location`` is
     # in that folder cannot be known.
-    return job.kind != "training" and f"{place}/".startswith(f"{address}/")
+    return job.kind != "training" and f"{location}/".startswith(f"{address}/")
 
 
 OUTPUT_FIELDS = ("Output", "CheckpointConfig")

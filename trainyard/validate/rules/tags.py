@@ -43,9 +43,9 @@ def no_tags(document: Document) -> Iterator[Violation]:
 def uneven_tags(document: Document) -> Iterator[Violation]:
     job_tags = [(job, set(_list_tag_keys(job))) for job in iter_jobs(document)]
     job_tags = [(job, keys) for job, keys in job_tags if keys]
-    usual = {key for _, keys in job_tags for key in keys}
+    all_keys = {key for _, keys in job_tags for key in keys}
     for job, keys in job_tags:
-        if missing := sorted(usual - keys):
+        if missing := sorted(all_keys - keys):
             problem = f"lacks {', '.join(missing)}, which other jobs have"
             yield Violation(step=job.step, path=_find_tags_path(job), problem=problem)
 

@@ -113,13 +113,13 @@ def _parse_bound(value: Any) -> float | None:
     source="API reference, ResourceLimits",
 )
 def more_parallel_than_jobs(job: Job) -> Iterator[Violation]:
-    parallel, most = (
+    parallel, max_jobs = (
         job.read_number(f"{CONFIG}.ResourceLimits.{name}")
         for name in ("MaxParallelTrainingJobs", "MaxNumberOfTrainingJobs")
     )
-    if parallel is not None and most is not None and parallel > most:
+    if parallel is not None and max_jobs is not None and parallel > max_jobs:
         field = f"{CONFIG}.ResourceLimits.MaxParallelTrainingJobs"
-        yield job.make_violation(field, f"{parallel} at once, but only {most} in total")
+        yield job.make_violation(field, f"{parallel} at once, but only {max_jobs} in total")
 
 
 @rule(
@@ -170,11 +170,11 @@ def iter_references(document: Document) -> Iterator[tuple[Document, Step | None,
 
     Each item is (document, step with the reference, path of the reference, reference).
     """
-    for expression, place, step in iter_located_expressions(document):
+    for expression, location, step in iter_located_expressions(document):
         with suppress(ExpressionError):
             reference = parse_get(expression[GET]) if GET in expression else None
             if reference and reference.kind == "Steps":
-                yield document, step, place.path, reference
+                yield document, step, location.path, reference
 
 
 @rule(
@@ -193,9 +193,9 @@ def no_such_training_job(
         if job.step.name != reference.name or tokens[0] != "TrainingJobSummaries":
             continue
         job_limit = job.read_number(f"{CONFIG}.ResourceLimits.MaxNumberOfTrainingJobs")
-        most = MOST_SUMMARIES if job_limit is None else min(job_limit, MOST_SUMMARIES)
-        if len(tokens) > 1 and isinstance(tokens[1], int) and tokens[1] >= most:
-            problem = f"[{tokens[1]}] of {job.step.name}, which lists {most:g}"
+        max_summaries = MOST_SUMMARIES if job_limit is None else min(job_limit, MOST_SUMMARIES)
+        if len(tokens) > 1 and isinstance(tokens[1], int) and tokens[1] >= max_summaries:
+            problem = f"[{tokens[1]}] of {job.step.name}, which lists {max_summaries:g}"
             yield Violation(step=step, path=path, problem=problem)
 
 

@@ -123,7 +123,10 @@ def xgboost_range(job_range: tuple[Job, Range]) -> Iterator[Violation]:
             problem,
             f"remove it; {suggest_nearest(name, valid_names)}",
         )
-    elif search_range.kind == "ContinuousParameterRanges" and hyperparameters.is_whole(name):
+    elif (
+        search_range.kind == "ContinuousParameterRanges"
+        and hyperparameters.is_integer_hyperparameter(name)
+    ):
         problem = f"{name} must be an integer"
         yield search_range.job.make_violation(
             search_range.field, problem, "put it into IntegerParameterRanges"
@@ -147,8 +150,8 @@ def xgboost_objective(job: Job) -> Iterator[Violation]:
     for metric_path, name, kind in iter_objectives(job):
         problem = ""
         if name not in directions:
-            problem = f"{name!r} is not an objective for tuning XGBoost; "
-            f"{suggest_nearest(name, [*directions])}"
+            hint = suggest_nearest(name, [*directions])
+            problem = f"{name!r} is not an objective for tuning XGBoost; {hint}"
         elif kind in ("Maximize", "Minimize") and kind != directions[name]:
             problem = f"{name} needs the Type {directions[name]}, not {kind}"
         elif "validation" not in _map_channels(job):
@@ -212,9 +215,9 @@ def _iter_drawn_values(search_range: Range) -> Iterator[tuple[str, str]]:
 
     ``field`` is a path in the range's entry.
     """
-    for place, end in (("MinValue", search_range.low), ("MaxValue", search_range.high)):
+    for bound_name, end in (("MinValue", search_range.low), ("MaxValue", search_range.high)):
         if end is not None and math.isfinite(end):
-            yield place, str(int(end)) if end == int(end) else str(end)
+            yield bound_name, str(int(end)) if end == int(end) else str(end)
     for index, value in enumerate(search_range.values):
         if isinstance(value, str):
             yield f"Values[{index}]", value

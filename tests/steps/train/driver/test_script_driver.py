@@ -145,7 +145,7 @@ def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
     put(model, dict.fromkeys(own, "the script's"))
     ours = ("serve/answer.py", "serve/helper.py", "serve/deep/more.py", "serve/notes.txt")
     put(driver.CODE, dict.fromkeys(ours, "ours"))
-    driver.complete(model, driver.describe(config()), "serve/answer.py")
+    driver.add_description(model, driver.describe(config()), "serve/answer.py")
     theirs = {n for n in driver.list_files(model) if (model / n).read_text() == "the script's"}
     assert theirs == {*own}
     assert {*driver.list_files(model)} - theirs == {
@@ -197,8 +197,8 @@ def test_processes_that_end_while_children_are_looked_for_are_none(monkeypatch):
         ended.wait()
         listed = os.listdir("/proc")
         monkeypatch.setattr(driver.os, "listdir", lambda _: [str(ended.pid), *listed])
-        assert driver.children(os.getpid()).count(child.pid) == 1
-        monkeypatch.setattr(driver, "children", lambda _: [ended.pid, child.pid])
+        assert driver.list_child_pids(os.getpid()).count(child.pid) == 1
+        monkeypatch.setattr(driver, "list_child_pids", lambda _: [ended.pid, child.pid])
         driver.forward_signal(signal.SIGTERM)
     assert child.returncode == -signal.SIGTERM
 

@@ -51,7 +51,10 @@ def test_every_file_belongs_to_its_identity(folder, tmp_path):
 def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):
     archive = archived(folder, tmp_path / "archive")
     workload = load("language_model", SETTINGS)
-    both = [base_model.read(workload, "language_model", one, "s3://x") for one in (folder, archive)]
+    both = [
+        base_model.read_weights(workload, "language_model", one, "s3://x")
+        for one in (folder, archive)
+    ]
     assert both[0].keys() == both[1].keys()
     assert all(torch.equal(both[0][name], tensor) for name, tensor in both[1].items())
     assert len({path for path in folder.glob("model-*.safetensors")}) > 3
@@ -81,7 +84,7 @@ def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path)
         open_archive(copy, "language_model")
     workload = load("language_model", SETTINGS)
     with pytest.raises(DataError, match=lost.name):
-        base_model.read(workload, "language_model", copy, "s3://x")
+        base_model.read_weights(workload, "language_model", copy, "s3://x")
 
 
 def test_a_folder_of_hugging_faces_is_what_it_was(folder, tmp_path):
@@ -95,4 +98,4 @@ def test_a_folder_of_hugging_faces_is_what_it_was(folder, tmp_path):
         name for file in hugging_face_folder.list_weight_files(tmp_path) for name in load_file(file)
     ]
     workload = load("language_model", SETTINGS)
-    assert len(found) == len(base_model.read(workload, "language_model", folder, None))
+    assert len(found) == len(base_model.read_weights(workload, "language_model", folder, None))

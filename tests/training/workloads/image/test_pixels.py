@@ -11,7 +11,12 @@ from PIL import Image
 
 from tests.training.workloads.image.pictures import CONFIG, picture
 from training.workloads.image.config import ImageConfig
-from training.workloads.image.pixels import draw_box, find_middle_box, read_crop, refuse
+from training.workloads.image.pixels import (
+    draw_box,
+    explain_undecodable,
+    find_middle_box,
+    read_crop,
+)
 
 SETTINGS = ImageConfig(**CONFIG)
 
@@ -66,7 +71,7 @@ def test_half_of_the_images_are_mirrored():
 def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
     content = saved(Image.new(mode, (20, 20)), "TIFF")
     config = SETTINGS.model_copy(update={"channels": channels})
-    assert refuse(content) is None
+    assert explain_undecodable(content) is None
     assert read_crop(content, config, 1).shape == (16, 16, channels)
 
 
@@ -82,12 +87,15 @@ def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
 @pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP", "GIF"])
 def test_an_image_that_was_cut_off_is_refused_wherever(format_):
     content = picture(2, format_, width=200, height=200)
-    assert refuse(content) is None
+    assert explain_undecodable(content) is None
     for size in (0, 1, 10, len(content) // 2, len(content) - 200):
-        assert refuse(content[:size]), (format_, size)
+        assert explain_undecodable(content[:size]), (format_, size)
 
 
 def test_what_is_no_image_or_of_too_many_pixels_is_refused(monkeypatch):
-    assert refuse(b"<html>not found</html>") == "is not an image: its first bytes are b'<html>no'"
+    assert (
+        explain_undecodable(b"<html>not found</html>")
+        == "is not an image: its first bytes are b'<html>no'"
+    )
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 300)  # of 480; twice as many are an error anyway
-    assert "cannot be decoded" in refuse(picture(1))
+    assert "cannot be decoded" in explain_undecodable(picture(1))

@@ -21,8 +21,8 @@ from training.workloads import load
 from training.workloads.language_model import config as hugging_face
 from training.workloads.language_model.config import (
     LanguageModelConfig,
-    refuse_layout,
-    refuse_split,
+    explain_impossible_layout,
+    explain_impossible_split,
 )
 from training.workloads.language_model.model import Transformer
 from trainyard.common.errors import TrainingError
@@ -131,11 +131,15 @@ def test_a_vocabulary_too_small_for_the_tokenizer_is_refused():
 
 def test_what_cannot_be_split_is_refused_with_the_reason():
     config = LanguageModelConfig(heads=4, kv_heads=2)
-    assert refuse_split(config, 2, 2) is None
-    assert refuse_split(config, 4, 1).startswith("kv_heads 2 cannot be shared")
+    assert explain_impossible_split(config, 2, 2) is None
+    assert explain_impossible_split(config, 4, 1).startswith("kv_heads 2 cannot be shared")
     layout = {"tensor_parallel": 3, "sequence_parallel": True}
-    assert "256 / tensor_parallel 3 = 85.33 pos" in refuse_layout(config, Layout(**layout))
-    assert refuse_layout(config, Layout(**layout | {"sequence_parallel": False})) is None
+    assert "256 / tensor_parallel 3 = 85.33 pos" in explain_impossible_layout(
+        config, Layout(**layout)
+    )
+    assert (
+        explain_impossible_layout(config, Layout(**layout | {"sequence_parallel": False})) is None
+    )
 
 
 def test_no_bias_is_decayed_and_fresh_ones_are_0():

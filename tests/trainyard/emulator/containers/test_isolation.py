@@ -24,8 +24,8 @@ from trainyard.emulator.containers.isolation import (
     VARIABLE,
     Namespaces,
     build_mount_command,
-    choose,
-    refuse,
+    check_can_run,
+    choose_isolation,
 )
 from trainyard.emulator.containers.node import Mount, Node, build_base_environment, list_host_names
 from trainyard.emulator.server import serve
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.long
 def run(directory: Path, script: str, count: int = 1, **settings) -> tuple[Outcome, dict]:
     """Run bash on ``count`` nodes; return the outcome and each node's log."""
     hosts = list_host_names(count)
-    way = choose()
+    way = choose_isolation()
     nodes = []
     for host in hosts:
         python = Path(sys.executable)
@@ -93,16 +93,16 @@ def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(t
 @pytest.mark.parametrize("path", ["a state", "state*"])
 def test_without_namespaces_such_a_path_is_refused_at_once(tmp_path: Path, path: str, monkeypatch):
     monkeypatch.setenv(VARIABLE, "relocate")
-    refuse(tmp_path / "state")
+    check_can_run(tmp_path / "state")
     with pytest.raises(EmulatorError, match=f"{re.escape(path)}' contains a space or a wildcard"):
-        refuse(tmp_path / path)
+        check_can_run(tmp_path / path)
 
 
 @needs_namespaces
 def test_with_namespaces_only_an_interpreter_that_no_job_would_see_is_refused(tmp_path: Path):
-    refuse(tmp_path / "a state")
+    check_can_run(tmp_path / "a state")
     with pytest.raises(EmulatorError, match="python3 is in the state directory"):
-        refuse(tmp_path, tmp_path / "env/bin/python3")
+        check_can_run(tmp_path, tmp_path / "env/bin/python3")
 
 
 @needs_namespaces
@@ -316,10 +316,13 @@ def test_a_job_that_cannot_start_says_why(tmp_path: Path, monkeypatch) -> None:
 
 def test_the_way_can_be_forced(monkeypatch) -> None:
     monkeypatch.setenv(VARIABLE, "relocate")
-    assert isinstance(choose(), Relocation) and "without namespaces" in choose().notice
+    assert (
+        isinstance(choose_isolation(), Relocation)
+        and "without namespaces" in choose_isolation().notice
+    )
     monkeypatch.setenv(VARIABLE, "docker")
     with pytest.raises(EmulatorError, match="expected 'namespaces' or 'relocate'"):
-        choose()
+        choose_isolation()
 
 
 def test_without_unshare_jobs_are_relocated_and_say_why(monkeypatch) -> None:
@@ -327,7 +330,7 @@ def test_without_unshare_jobs_are_relocated_and_say_why(monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     isolation.explain_missing_namespaces.cache_clear()
     try:
-        assert "unshare and mount (util-linux) not found" in choose().notice
+        assert "unshare and mount (util-linux) not found" in choose_isolation().notice
     finally:
         isolation.explain_missing_namespaces.cache_clear()
 

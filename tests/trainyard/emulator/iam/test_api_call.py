@@ -16,8 +16,8 @@ from trainyard.emulator.iam.s3_calls import (
     KEY,
     iter_job_calls,
     iter_s3_calls,
+    iter_step_calls,
     make_metric_call,
-    step_calls,
 )
 from trainyard.emulator.iam.service_calls import Call, iter_sagemaker_calls, iter_service_calls
 from trainyard.emulator.s3.object_store import ObjectStore
@@ -227,7 +227,7 @@ def test_every_call_is_an_action_that_iam_knows_on_a_resource_that_it_has():
     ]
     calls: list[Call] = [*iter_job_calls(JOB), make_metric_call("n")]
     for kind, arguments, fields in steps:
-        found = list(step_calls(kind, "pipelines-1-a-b", arguments, fields))
+        found = list(iter_step_calls(kind, "pipelines-1-a-b", arguments, fields))
         assert found, kind
         calls += found
     for call in calls:

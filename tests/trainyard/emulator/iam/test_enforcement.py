@@ -29,7 +29,7 @@ from trainyard.emulator.iam.authority import Mode
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_documents import read_control_policies
 from trainyard.permissions.policy_evaluation import Decision
-from trainyard.permissions.role_template import derive
+from trainyard.permissions.role_template import derive_policy
 from trainyard.runs.why.diagnosis import diagnose_failure
 from trainyard.runs.why.logged_exceptions import parse_evidence
 
@@ -79,7 +79,7 @@ STEPS = [
 ]
 SUBJECT = Subject(name="held", region="us-east-1", role=ROLE, document=pipeline(STEPS))
 POLICIES = {
-    role: derive(SUBJECT, kind) for role, kind in (("jobs", "job"), ("pipeline", "pipeline"))
+    role: derive_policy(SUBJECT, kind) for role, kind in (("jobs", "job"), ("pipeline", "pipeline"))
 }
 
 
@@ -123,7 +123,7 @@ class Account:
 
     @property
     def denied(self) -> list[str]:
-        return [decision.says for decision in self.decisions if not decision.is_allowed]
+        return [decision.message for decision in self.decisions if not decision.is_allowed]
 
     def as_role(self, name: str, service: str, **session: Any):
         """Return a client with the keys of a session of the role."""

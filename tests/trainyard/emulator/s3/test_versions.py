@@ -74,7 +74,8 @@ def check(store: ObjectStore, model: Model) -> None:
             if data is not None:
                 assert store.locate_file("bucket", key, version).read_bytes() == data
     listed = [
-        (i.key, i.version, i.marker) for i in store.index.iter_versions("bucket", b"", b"\xff")
+        (i.key, i.version, i.is_delete_marker)
+        for i in store.index.iter_versions("bucket", b"", b"\xff")
     ]
     keys = sorted(model.keys, key=str.encode)
     assert listed == [(k, v, data is None) for k in keys for v, data in model.keys[k]]

@@ -18,7 +18,12 @@ from tests.trainyard.emulator.sagemaker.builders import completed, joined, regis
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import PruningPlan, choose, measure_size, prune_to_size
+from trainyard.emulator.sagemaker.pruning import (
+    PruningPlan,
+    measure_size,
+    plan_pruning,
+    prune_to_size,
+)
 
 pytestmark = pytest.mark.long
 
@@ -106,7 +111,7 @@ def chosen(
     names["job alone"] = "alone"
     seconds = None if days is None else days * 86400
     with store_of(state) as store:
-        found = choose(state, store, seconds, more.pop("limit", None), **more)
+        found = plan_pruning(state, store, seconds, more.pop("limit", None), **more)
     return {names[unit.name] for unit in found.units}, found
 
 
@@ -200,7 +205,7 @@ def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, 
 def test_inputs_go_with_their_last_reader_and_not_while_a_pipeline_names_them(state: Path):
     def objects() -> set[str]:
         with store_of(state) as store:
-            found = choose(state, store, 0.0, None, include_cached=True, inputs=True)
+            found = plan_pruning(state, store, 0.0, None, include_cached=True, inputs=True)
         return {key for _, key in found.objects}
 
     assert "raw/in" not in objects()

@@ -90,7 +90,7 @@ def is_xgboost(image: str) -> bool:
     return first or name == "sagemaker-xgboost"
 
 
-def is_another(image: str) -> bool:
+def is_other_algorithm_image(image: str) -> bool:
     """Return whether ``image`` is that of one of AWS's other algorithms."""
     return parse_repository(image) in OTHERS and ".dkr.ecr." in image and image.endswith(":1")
 

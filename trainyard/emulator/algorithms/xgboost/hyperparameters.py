@@ -152,7 +152,7 @@ def resolve_alias(name: str) -> str:
     return _ALIASES.get(name, name)
 
 
-def is_whole(name: str) -> bool:
+def is_integer_hyperparameter(name: str) -> bool:
     """Return whether the hyperparameter's values are integers."""
     return resolve_alias(name) in _INTEGERS
 

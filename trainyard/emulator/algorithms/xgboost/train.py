@@ -68,7 +68,7 @@ def print_info(text: str) -> None:
     print(f"[{time.strftime('%Y-%m-%d:%H:%M:%S')}:INFO] {text}", flush=True)
 
 
-def run(job: Job) -> None:
+def run_job(job: Job) -> None:
     """Train and save the model. Raises UserError, AlgorithmError."""
     print_info("Running XGBoost Sagemaker in algorithm mode")
     values = validate(job.read_config("hyperparameters"), job.version)
@@ -190,7 +190,11 @@ def _find_checkpoint(job: Job) -> tuple[str | None, int]:
 
 
 def _make_callbacks(
-    job: Job, values: dict[str, Any], metrics: list[str], valid: bool, completed_rounds: int
+    job: Job,
+    values: dict[str, Any],
+    metrics: list[str],
+    has_validation: bool,
+    completed_rounds: int,
 ) -> list[xgboost.callback.TrainingCallback]:
     """Return the callbacks for logging, checkpoints, saving and early stopping."""
     callbacks: list[xgboost.callback.TrainingCallback] = [ScorePrinter(completed_rounds)]
@@ -203,7 +207,7 @@ def _make_callbacks(
         # Early stopping uses the tuning objective, or else the last eval_metric.
         objective = values.get("_tuning_objective_metric", ":").split(":")[1]
         metric = objective or next(iter(reversed(values.get("eval_metric", []))), None)
-        callbacks += _make_early_stopping(job, rounds, metric, valid)
+        callbacks += _make_early_stopping(job, rounds, metric, has_validation)
     return callbacks
 
 
@@ -284,7 +288,7 @@ def main() -> int:
     major, minor = sys.argv[1:]
     job = Job(Path(os.environ["SAGEMAKER_BASE_DIR"]), (int(major), int(minor)))
     try:
-        run(job)
+        run_job(job)
     except (UserError, AlgorithmError) as error:
         text = f"framework error: \nsagemaker_algorithm_toolkit.exceptions.{type(error).__name__}: "
         (job.base / "output/failure").write_text(f"{text}{error}")

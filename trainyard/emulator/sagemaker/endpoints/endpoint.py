@@ -112,13 +112,13 @@ def _compute_share(config: dict, member: str, instances: int) -> float:
         raise make_validation_error(f"DeploymentConfig: {member} is missing")
     kind, value = config[member]["Type"], config[member]["Value"]
     share = value / instances if kind == "INSTANCE_COUNT" else value / 100
-    least, most = LIMITS[member]
+    minimum, maximum = LIMITS[member]
     if instances == 1 and kind == "INSTANCE_COUNT":
         raise make_validation_error(
             f"{member} INSTANCE_COUNT {value}: there is only one instance; use CAPACITY_PERCENT"
         )
-    if not (least <= share <= most and share > 0):
-        bounds = f"{least:.0%} to {most:.0%} of the {instances} instances"
+    if not (minimum <= share <= maximum and share > 0):
+        bounds = f"{minimum:.0%} to {maximum:.0%} of the {instances} instances"
         raise make_validation_error(f"{member} {kind} {value}: expected {bounds}")
     return share
 
@@ -151,14 +151,14 @@ class Endpoint:
     """An endpoint and its fleets. Its methods are thread-safe."""
 
     def __init__(
-        self, place: JobServices, name: str, config: dict, list_alarms: ListAlarms
+        self, services: JobServices, name: str, config: dict, list_alarms: ListAlarms
     ) -> None:
         self.arn = make_endpoint_arn(name)
         self.name, self.status, self.failure = name, "Creating", ""
         self.creation_time = self.modification_time = time.time()
         self.deployment_config: dict = {}
-        self._place, self._list_alarms = place, list_alarms
-        self._blue = Fleet(place, name, config)
+        self._job_services, self._list_alarms = services, list_alarms
+        self._blue = Fleet(services, name, config)
         self._green: Fleet | None = None
         self._share, self._turns, self._lock = 0.0, Turns(), threading.RLock()
         self._deployment_start = 0.0
@@ -174,15 +174,15 @@ class Endpoint:
         """Start the endpoint in the background. ``status`` later becomes ``InService`` or
         ``Failed``.
         """
-        self._begin("Creating", self._start_first_fleet)
+        self._start_worker("Creating", self._start_first_fleet)
 
     def update(self, config: dict, deployment: Deployment, deployment_config: dict) -> None:
         """Start an update to ``config`` in the background, while the current fleet keeps serving.
 
         Raises ``ValidationException`` if the endpoint is not in service.
         """
-        fleet = Fleet(self._place, self.name, config)
-        self._begin("Updating", lambda: self._deploy(fleet, deployment))
+        fleet = Fleet(self._job_services, self.name, config)
+        self._start_worker("Updating", lambda: self._deploy(fleet, deployment))
         self.deployment_config = deployment_config
 
     def invoke(self, body: bytes, headers: dict[str, str], target: str | None) -> VariantAnswer:
@@ -250,7 +250,7 @@ class Endpoint:
 
     # internals
 
-    def _begin(self, status: str, work: Callable[[], None]) -> None:
+    def _start_worker(self, status: str, work: Callable[[], None]) -> None:
         """Set the status and run ``work`` in a thread. Raises ``ValidationException`` if the
         endpoint is being changed.
         """

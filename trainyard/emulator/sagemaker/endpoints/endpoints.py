@@ -108,13 +108,13 @@ class Endpoints:
     Raises ApiError as AWS does.
     """
 
-    def __init__(self, place: JobServices, configs: EndpointConfigs, alarms: Alarms) -> None:
-        self._place, self._configs, self._alarms = place, configs, alarms
+    def __init__(self, services: JobServices, configs: EndpointConfigs, alarms: Alarms) -> None:
+        self._job_services, self._configs, self._alarms = services, configs, alarms
         self._live: dict[str, Endpoint] = {}
         """Endpoints by their names in lower case, as in the ARN."""
         self._lock = threading.Lock()
         self._is_closed = False
-        self._invocations = Invocations(place)
+        self._invocations = Invocations(services)
 
     def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
@@ -161,7 +161,7 @@ class Endpoints:
                     f'Cannot create already existing endpoint "{make_endpoint_arn(name)}".'
                 )
             endpoint = self._live[name.lower()] = Endpoint(
-                self._place, name, config, self._list_alarms
+                self._job_services, name, config, self._list_alarms
             )
             endpoint.deployment_config = deployment_config
         endpoint.start()

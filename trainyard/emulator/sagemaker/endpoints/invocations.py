@@ -46,8 +46,8 @@ class Reply:
 class Invocations:
     """Handle InvokeEndpoint, with metrics and data capture. Its methods are thread-safe."""
 
-    def __init__(self, place: JobServices) -> None:
-        self._place = place
+    def __init__(self, services: JobServices) -> None:
+        self._job_services = services
         self._captures: dict[tuple[str, str], Capture] = {}
         self._lock = threading.Lock()
 
@@ -79,7 +79,7 @@ class Invocations:
         # Metrics: the model's own time, and the overhead around it.
         overhead_seconds = time.monotonic() - began - variant_answer.seconds
         record_invocation(
-            self._place.metrics,
+            self._job_services.metrics,
             (endpoint.name, variant.name, config),
             variant_answer.answer.status or 500,  # status 0: the container did not respond
             (variant_answer.seconds, overhead_seconds),
@@ -122,7 +122,7 @@ class Invocations:
         key = endpoint.name, variant_answer.config["EndpointConfigName"]
         with self._lock:
             if key not in self._captures:
-                self._captures[key] = Capture(self._place.objects, endpoint.name, config)
+                self._captures[key] = Capture(self._job_services.objects, endpoint.name, config)
             capture = self._captures[key]
         capture.add(variant_answer.variant.name, body, kind, variant_answer.answer, inference)
 
@@ -167,7 +167,7 @@ class Capture:
         self._timer: threading.Timer | None = None
 
     def add(
-        self, variant: str, request_body: bytes, asked_type: str, answer: Answer, inference: str
+        self, variant: str, request_body: bytes, request_type: str, answer: Answer, inference: str
     ) -> None:
         """Add a request and its response, or skip it according to the sampling percentage.
 
@@ -178,7 +178,7 @@ class Capture:
             shares = {"yes": float(percentage), "no": 100.0 - percentage}
             if not percentage or self._turns.choose_name(shares) == "no":
                 return
-            line = self._format_line(request_body, asked_type, answer, inference)
+            line = self._format_line(request_body, request_type, answer, inference)
             self._lines.setdefault(variant, []).append(line)
             if not self._timer:
                 self._timer = threading.Timer(HOLD, self.flush)
@@ -227,5 +227,5 @@ class Capture:
         data = body.decode(errors="replace")
         if encoding == "BASE64" or data.encode() != body:  # or the body is not UTF-8 text
             data, encoding = base64.b64encode(body).decode(), "BASE64"
-        side = {"observedContentType": content_type, "mode": mode, "data": data}
-        return side | {"encoding": encoding}
+        entry = {"observedContentType": content_type, "mode": mode, "data": data}
+        return entry | {"encoding": encoding}

@@ -303,10 +303,12 @@ class ModelTable:
             self._names.append(name)
             return None
         self._download(target, self._folder / name / "model")
-        place = {"model_name": name, "url": f"{FOLDER}/{name}/model"}
+        load_request = {"model_name": name, "url": f"{FOLDER}/{name}/model"}
         headers = _JSON | {TARGET: target}
         while True:
-            answer = self._ask("POST", "/models", json.dumps(place).encode(), headers, seconds)
+            answer = self._ask(
+                "POST", "/models", json.dumps(load_request).encode(), headers, seconds
+            )
             if answer.status != NO_MEMORY or not self._names:
                 break
             self._ask("DELETE", f"/models/{self._names.pop(0)}", b"", {}, seconds)

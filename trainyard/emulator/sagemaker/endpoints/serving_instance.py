@@ -22,7 +22,7 @@ from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.containers import open_container_network
 from trainyard.emulator.containers.install_layer import remove_scratch
-from trainyard.emulator.containers.isolation import Isolation, choose
+from trainyard.emulator.containers.isolation import Isolation, choose_isolation
 from trainyard.emulator.containers.node import Node, build_base_environment, list_host_names
 from trainyard.emulator.iam.authority import restrict_objects
 from trainyard.emulator.request_scope import ApiError, Thread, read_region
@@ -34,10 +34,10 @@ from trainyard.emulator.sagemaker.endpoints.model_containers import (
     ModelTable,
 )
 from trainyard.emulator.sagemaker.jobs.failure_reason import (
+    explain_start_failure,
     format_version_notice,
     read_imports,
     select_excerpt,
-    start_failure,
 )
 from trainyard.emulator.sagemaker.jobs.job import TAIL, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, select, split_uri
@@ -104,18 +104,22 @@ class Instance:
 
     def __init__(
         self,
-        place: JobServices,
+        services: JobServices,
         directory: Path,
         containers: Sequence[Container],
-        line: Callable[[str, str], None],
+        on_line: Callable[[str, str], None],
         grant: AbstractContextManager[Access | None],
         environment: dict[str, str] | None = None,
     ) -> None:
         self.status, self.failure = "Starting", ""
-        self._place, self._directory, self._containers = place, directory, list(containers)
+        self._job_services, self._directory, self._containers = (
+            services,
+            directory,
+            list(containers),
+        )
         hosts = list_host_names(len(self._containers))
-        self._nodes = [Node(host, directory / host, python=place.python) for host in hosts]
-        self._line, self._grant, self._environment = line, grant, environment or {}
+        self._nodes = [Node(host, directory / host, python=services.python) for host in hosts]
+        self._line, self._grant, self._environment = on_line, grant, environment or {}
         self._tails = {host: deque[str](maxlen=TAIL) for host in hosts}
         self._ping_failure = self._last_words = ""
         self._decision_event = threading.Event()
@@ -168,7 +172,7 @@ class Instance:
             if answer.is_error:
                 break
             request_headers = headers | {"Content-Type": answer.content_type}
-            answer = self._answer(
+            answer = self._send_when_serving(
                 number, "POST", "/invocations", answer.body, request_headers, seconds
             )
         return answer
@@ -177,9 +181,9 @@ class Instance:
         self, method: str, path: str, body: bytes, headers: dict[str, str], seconds: float = ANSWER
     ) -> Answer:
         """Return the first container's response. Raises :class:`NoAnswerError`."""
-        return self._answer(0, method, path, body, headers, seconds)
+        return self._send_when_serving(0, method, path, body, headers, seconds)
 
-    def _answer(
+    def _send_when_serving(
         self,
         number: int,
         method: str,
@@ -225,9 +229,9 @@ class Instance:
     def _serve_in_isolation(self, access: Access | None) -> None:
         """Call :meth:`_serve`, in a container network if a container engine runs the images."""
         if self._containers[0].server is not OWN_SERVER:
-            self._serve(access, choose())
+            self._serve(access, choose_isolation())
             return
-        internet = self._place.aws.internet
+        internet = self._job_services.aws.internet
         with open_container_network(self._directory, access, internet=internet) as isolation:
             self._serve(access, isolation)
 
@@ -257,7 +261,7 @@ class Instance:
             began = time.monotonic()
             outcome, self._cluster = cluster.run(None, GRACE), None
             unstarted = outcome.failure is not None and not outcome.failure.started
-            describe = start_failure if unstarted else select_excerpt
+            describe = explain_start_failure if unstarted else select_excerpt
             last_lines = self._ping_failure or describe(hosts[0], self._tails) or "its log is empty"
             self._last_words = f"the container ended: {last_lines}"
             if self.status != "Ready":
@@ -318,10 +322,14 @@ class Instance:
         prefix.
         """
         if uri.endswith("/"):
-            download(self._place.objects, select(self._place.objects, uri, "S3Prefix", ""), target)
+            download(
+                self._job_services.objects,
+                select(self._job_services.objects, uri, "S3Prefix", ""),
+                target,
+            )
             return
         with (
-            self._place.objects.open(*split_uri(uri))[1] as stored_bytes,
+            self._job_services.objects.open(*split_uri(uri))[1] as stored_bytes,
             tarfile.open(fileobj=stored_bytes) as tar,
         ):
             unpack(tar, target)
@@ -461,20 +469,22 @@ class Turns:
 class Variant:
     """A production variant. One process replaces all its instances."""
 
-    def __init__(self, place: JobServices, endpoint: str, folder: Path, spec: dict) -> None:
+    def __init__(self, job_services: JobServices, endpoint: str, folder: Path, spec: dict) -> None:
         self.spec, self.name = spec, spec["VariantName"]
         self.weight = float(spec.get("InitialVariantWeight", 1.0))
         self.count = int(spec.get("InitialInstanceCount", 1))
-        model = place.models.describe(spec["ModelName"])
-        self.containers = place.models.list_containers(spec["ModelName"])
-        self._logs, self._group = place.logs, f"/aws/sagemaker/Endpoints/{endpoint}"
+        model = job_services.models.describe(spec["ModelName"])
+        self.containers = job_services.models.list_containers(spec["ModelName"])
+        self._logs, self._group = job_services.logs, f"/aws/sagemaker/Endpoints/{endpoint}"
         self._stream = f"{self.name}/i-{uuid.uuid4().hex[:17]}"
         is_isolated = bool(model.get("EnableNetworkIsolation"))
         role = model.get("ExecutionRoleArn", "")
-        grant = grant_access(place.aws, role, is_isolated)
-        place = replace(place, objects=restrict_objects(place.aws.authority, role))
+        grant = grant_access(job_services.aws, role, is_isolated)
+        job_services = replace(
+            job_services, objects=restrict_objects(job_services.aws.authority, role)
+        )
         self.instance = Instance(
-            place, folder / self.name, self.containers, self._write_line, grant
+            job_services, folder / self.name, self.containers, self._write_line, grant
         )
         self.start_time = time.time()
 
@@ -512,12 +522,12 @@ class Variant:
 class Fleet:
     """The variants of an endpoint configuration. Its methods are thread-safe."""
 
-    def __init__(self, place: JobServices, endpoint: str, config: dict) -> None:
+    def __init__(self, services: JobServices, endpoint: str, config: dict) -> None:
         """Create the fleet. ``config`` is the response of DescribeEndpointConfig."""
         self.config = config
-        self._folder = place.jobs.parent / "endpoints" / endpoint / uuid.uuid4().hex[:8]
+        self._folder = services.jobs.parent / "endpoints" / endpoint / uuid.uuid4().hex[:8]
         specs = config["ProductionVariants"]
-        variants = [Variant(place, endpoint, self._folder, spec) for spec in specs]
+        variants = [Variant(services, endpoint, self._folder, spec) for spec in specs]
         self.variants = {variant.name: variant for variant in variants}
         self._turns, self._lock, self._busy = Turns(), threading.Condition(), 0
 

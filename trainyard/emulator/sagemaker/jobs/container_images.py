@@ -11,7 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.algorithms.xgboost.facts import is_another, is_xgboost, parse_repository
+from trainyard.emulator.algorithms.xgboost.facts import (
+    is_other_algorithm_image,
+    is_xgboost,
+    parse_repository,
+)
 from trainyard.emulator.containers.container_engine import find_engine, read_mode
 
 PACKAGES = Path(__file__).parents[2] / "algorithms/image"
@@ -38,7 +42,7 @@ KNOWN_IMAGES = (
 )
 
 
-def find_package_path(image: str, environment: Mapping[str, str]) -> dict[str, str]:
+def build_package_environment(image: str, environment: Mapping[str, str]) -> dict[str, str]:
     """Return a mapping with the PYTHONPATH that adds the packages that exist only in ``image``;
     empty if it has none.
     """
@@ -79,7 +83,7 @@ def _explain_no_replacement(image: str) -> str | None:
     patterns = os.environ.get(VARIABLE, "").replace(",", " ").split()
     if any(fnmatch.fnmatchcase(image, pattern) for pattern in patterns):
         return None
-    if is_another(image):
+    if is_other_algorithm_image(image):
         return (
             f"image {image!r} is AWS's algorithm {name}, whose program is not public: of AWS's "
             "algorithms only XGBoost runs here. Run this pipeline on AWS"

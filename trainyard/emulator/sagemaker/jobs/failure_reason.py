@@ -134,7 +134,7 @@ def select_excerpt(first: str, logs: Mapping[str, Sequence[str]], hint: str = OF
     return " | ".join(lines[-TAIL:])
 
 
-def start_failure(node: str, logs: Mapping[str, Sequence[str]]) -> str:
+def explain_start_failure(node: str, logs: Mapping[str, Sequence[str]]) -> str:
     """Return why the container engine could not start a container: its message, and what to do if
     the disk is full.
     """
@@ -210,7 +210,7 @@ def find_scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
 
     ``source(uri)`` returns the file of an object in S3.
     """
-    job_scripts = [_read(script, node.ml) for script in _iter_named_files(node)]
+    job_scripts = [_read_script(script, node.ml) for script in _iter_named_files(node)]
     for archive, name in _iter_named_archives(node, source):
         # If the archive cannot be read, the job itself will fail.
         with TemporaryDirectory() as folder, suppress(OSError, tarfile.TarError):
@@ -218,11 +218,11 @@ def find_scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
                 with tarfile.open(archive) as tar:
                     unpack(tar, Path(folder))
                 if (Path(folder) / name).is_file():
-                    job_scripts.append(_read(Path(folder) / name, Path(folder)))
+                    job_scripts.append(_read_script(Path(folder) / name, Path(folder)))
     return job_scripts
 
 
-def import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
+def list_import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
     """Return one line for each script that imports a missing package and has no requirements.txt.
 
     Also compile the imported packages that have no bytecode.
@@ -265,7 +265,7 @@ def read_imports(script: Path, top: Path) -> set[str]:
     return _collect_imports(script, [path for path in script.parents if path.is_relative_to(top)])
 
 
-def _read(script: Path, top: Path) -> Script:
+def _read_script(script: Path, top: Path) -> Script:
     requirements = script.with_name("requirements.txt")
     installs = requirements.read_text(errors="replace") if requirements.is_file() else ""
     return Script(script.name, frozenset(read_imports(script, top)), installs)

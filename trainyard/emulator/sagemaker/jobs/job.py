@@ -26,7 +26,7 @@ from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.cloudwatch.metric_store import Metrics
 from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.containers import Containers, open_container_network
-from trainyard.emulator.containers.isolation import Isolation, choose, clear
+from trainyard.emulator.containers.isolation import Isolation, choose_isolation, remove_job_files
 from trainyard.emulator.containers.node import (
     LOOPBACK,
     OWN_PYTHON,
@@ -46,11 +46,11 @@ from trainyard.emulator.sagemaker.endpoints.model_containers import Models
 from trainyard.emulator.sagemaker.jobs import container_images
 from trainyard.emulator.sagemaker.jobs.failure_reason import (
     OFFLINE,
+    explain_start_failure,
     find_scripts,
     format_failure_reason,
     format_version_notice,
-    import_warnings,
-    start_failure,
+    list_import_warnings,
 )
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, check_destinations, split_uri
@@ -134,11 +134,11 @@ class Job(ABC):
         where some members are not known yet.
         """
 
-    def __init__(self, place: JobServices, request: dict) -> None:
-        self.place = place
+    def __init__(self, job_services: JobServices, request: dict) -> None:
+        self.job_services = job_services
         self.request = request
         self.name: str = request[f"{self.KIND}JobName"]
-        self.directory = place.jobs / self.name
+        self.directory = job_services.jobs / self.name
         self.arn = make_arn("sagemaker", f"{self.RESOURCE}/{self.name}")
         self.outputs: list[str] = []
         """URIs that the job uploaded to. The step cache checks whether they still exist."""
@@ -209,7 +209,9 @@ class Job(ABC):
                 self._stop.set()
                 self.set_status("Stopping")
             if self._cluster:
-                self._cluster.stop(self.place.stop_grace if grace is None else grace, unheard)
+                self._cluster.stop(
+                    self.job_services.stop_grace if grace is None else grace, unheard
+                )
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the job has ended; return False if it has not after ``timeout`` seconds."""
@@ -218,15 +220,15 @@ class Job(ABC):
     def _run(self, on_end: Callable[["Job"], None]) -> None:
         """Run the job, from the checks of its permissions to its end. Runs in a thread."""
         try:
-            if self._find_instance_type() in self.place.aws.without_capacity:
+            if self._find_instance_type() in self.job_services.aws.without_capacity:
                 self._finish("Failed", NO_CAPACITY)
                 return
-            self._assume()
-            check_destinations(self.place.objects, self.request)
+            self._apply_role()
+            check_destinations(self.job_services.objects, self.request)
             hosts = list_host_names(self.count_instances())
-            python = self.place.python
+            python = self.job_services.python
             nodes = [Node(host, self.directory / host, python=python) for host in hosts]
-            with grant_access(self.place.aws, self.role, self.is_isolated) as access:
+            with grant_access(self.job_services.aws, self.role, self.is_isolated) as access:
                 self._run_phases(nodes, hosts, access)
         except JobStopError:
             self._finish("Stopped")
@@ -246,23 +248,23 @@ class Job(ABC):
             if self.status not in JOB_ENDED:
                 self._finish("Failed", DEFECT)
             try:
-                clear(self.directory)
+                remove_job_files(self.directory)
             # The threads in ``wait`` must be woken even if the folder cannot be deleted.
             finally:
                 on_end(self)
                 self._done_event.set()
 
-    def _assume(self) -> None:
-        """Apply the policies of the job's role from here on: replace ``place``, and set ``logs``
-        and ``measures``. Raises ``AccessDenied`` if they forbid what the job needs.
+    def _apply_role(self) -> None:
+        """Apply the policies of the job's role from here on: replace ``job_services``, and set
+        ``logs`` and ``measures``. Raises ``AccessDenied`` if they forbid what the job needs.
         """
-        authority = self.place.aws.authority
+        authority = self.job_services.aws.authority
         caller = authority.find_role_caller(self.role)
         if caller is None:
             return
         authority.check(caller, iter_job_calls(self.work))
         objects = restrict_objects(authority, self.role)
-        self.place = replace(self.place, objects=objects)
+        self.job_services = replace(self.job_services, objects=objects)
         group = f"/aws/sagemaker/{self.KIND}Jobs"
         self.logs = authority.allows(caller, iter_logging_calls(group, self.name))
         self.measures = authority.allows(caller, [make_metric_call(group)])
@@ -294,13 +296,13 @@ class Job(ABC):
     def _run_phases(self, nodes: list[Node], hosts: list[str], access: Access | None) -> None:
         """Do everything between Starting and the end. A subclass may override it."""
         if not container_images.runs_in_engine(self.read_image_uri()):
-            self._run_nodes(nodes, hosts, access, choose())
+            self._run_nodes(nodes, hosts, access, choose_isolation())
             return
         with open_container_network(
             self.directory,
             access,
             alone=len(hosts) == 1,
-            internet=self.place.aws.internet,
+            internet=self.job_services.aws.internet,
             gpus=(machine := MACHINES.get(self._find_instance_type() or "")) is not None
             and machine.kind == "gpu",
         ) as isolation:
@@ -323,9 +325,9 @@ class Job(ABC):
             if access:
                 node.environment |= access.build_environment(isolation)
             self.stage(node, hosts)
-            self.place.aws.on_stage(self.name, node.name, node.ml)
+            self.job_services.aws.on_stage(self.name, node.name, node.ml)
             if not node.image:
-                self._name_what_differs(node, self.read_image_uri())
+                self._log_package_differences(node, self.read_image_uri())
             isolation.prepare(node, hosts)
             if node.image:
                 self.write_notice(
@@ -346,22 +348,24 @@ class Job(ABC):
         self.enter(self.KIND)
         try:
             with self.sync(nodes):
-                self._outcome = self._cluster.run(self._limit(), self.place.stop_grace)
+                self._outcome = self._cluster.run(
+                    self._read_time_limit(), self.job_services.stop_grace
+                )
         except ClientFault as fault:  # raised by an upload
             if not (self._outcome and self._outcome.failure):
                 raise
             # The node's failure remains the reason; the upload's failure is only logged.
             self.write_notice(hosts[0], f"{fault}.")
-        self._conclude(nodes, self._outcome)
+        self._publish_and_finish(nodes, self._outcome)
 
-    def _name_what_differs(self, node: Node, image: str) -> None:
+    def _log_package_differences(self, node: Node, image: str) -> None:
         """Log which imported packages the interpreter lacks or has in another version than the
         image.
         """
         job_scripts = find_scripts(
-            node, lambda uri: self.place.objects.locate_file(*split_uri(uri))
+            node, lambda uri: self.job_services.objects.locate_file(*split_uri(uri))
         )
-        for line in import_warnings(node, job_scripts):
+        for line in list_import_warnings(node, job_scripts):
             self.write_notice(node.name, line)
             log.warning("%s: %s", self.name, line)
         imports = set().union(self.list_own_imports(), *(script.imports for script in job_scripts))
@@ -369,7 +373,7 @@ class Job(ABC):
         if line := format_version_notice(node.python, image, imports, installs):
             self.write_notice(node.name, line)
 
-    def _conclude(self, nodes: list[Node], outcome: Outcome) -> None:
+    def _publish_and_finish(self, nodes: list[Node], outcome: Outcome) -> None:
         """Finish the job: as failed if a node failed, otherwise after publishing its results."""
         failure = outcome.failure
         messages = {node.name: self._read_message(node) for node in nodes}
@@ -379,25 +383,27 @@ class Job(ABC):
         # A stopped job may exit with any status and leave a message: that is no failure.
         if culprit and not (is_stopped and not failure):
             message = messages[culprit.node]
-            self.record |= self.exit_message(message)
+            self.record |= self.build_exit_members(message)
             if culprit.started:
-                hint = "" if self.place.aws.internet and not self.is_isolated else OFFLINE
+                hint = "" if self.job_services.aws.internet and not self.is_isolated else OFFLINE
                 why = format_failure_reason(culprit, message, self._tails, hint)
             else:
                 command = "<image> train" if self.KIND == "Training" else "<image>"
-                why = f"{CANNOT_START.format(command)} {start_failure(culprit.node, self._tails)}"
+                cause = explain_start_failure(culprit.node, self._tails)
+                why = f"{CANNOT_START.format(command)} {cause}"
             self._finish("Failed", why)
             return
         self.enter("Uploading")
         self.publish(nodes, outcome)
         if outcome.timed_out:
             self._finish(
-                "Stopped", f"MaxRuntimeExceeded: the job ran longer than {self._limit()} s"
+                "Stopped",
+                f"MaxRuntimeExceeded: the job ran longer than {self._read_time_limit()} s",
             )
         else:
             self._finish("Stopped" if outcome.is_stopped else "Completed")
 
-    def exit_message(self, message: str) -> dict:
+    def build_exit_members(self, message: str) -> dict:
         """Return the members that Describe shows for a node's message."""
         return {}
 
@@ -417,7 +423,7 @@ class Job(ABC):
         if self._stop.is_set():
             raise JobStopError
 
-    def _limit(self) -> float | None:
+    def _read_time_limit(self) -> float | None:
         """Return MaxRuntimeInSeconds; None if the request does not set it."""
         return self.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds")
 
@@ -446,7 +452,7 @@ class Job(ABC):
         with self.lock:
             document = {"kind": self.KIND, "describe": self.record, "outputs": self.outputs}
             write_json(self.directory / "job.json", document)
-            self.place.on_change(self.KIND, self.record)
+            self.job_services.on_change(self.KIND, self.record)
 
     def _finish(self, status: str, failure: str | None = None) -> None:
         """Record the job's end: the time, the final status and the reason of a failure."""
@@ -486,7 +492,7 @@ class Job(ABC):
         if not self.logs:
             return
         group = f"/aws/sagemaker/{self.KIND}Jobs"
-        self.place.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
+        self.job_services.logs.append(group, f"{self.name}/{host}-{self._epoch}", lines)
 
     def _receive_line(self, host: str, line: str) -> None:
         """Keep a line of a node's log for failure reasons, read its metrics, and store it."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainyard.emulator.containers.isolation import clear
+from trainyard.emulator.containers.isolation import remove_job_files
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, make_page, sort_items
 from trainyard.emulator.request_shapes import check, select_members
@@ -25,15 +25,15 @@ class Jobs:
     listing shows.
     """
 
-    def __init__(self, place: JobServices) -> None:
-        self._place = place
+    def __init__(self, services: JobServices) -> None:
+        self._job_services = services
         self._live: dict[str, Job] = {}
         self._ended_records: dict[str, dict[str, dict]] = {kind: {} for kind in KINDS}
         """Summaries of ended jobs: {kind: {job name: summary}}."""
         self._lock = threading.Lock()
         self._is_closed = False
-        place.jobs.mkdir(parents=True, exist_ok=True)
-        self._fail_orphans()
+        services.jobs.mkdir(parents=True, exist_ok=True)
+        self._load_stored_jobs()
 
     def exists(self, name: str) -> bool:
         """Return whether there is a job with that name, of any kind, running or ended."""
@@ -57,8 +57,8 @@ class Jobs:
                     f"{kind.lower()} job with this name already exists ({arn})"
                 )
                 raise ApiError("ResourceInUse", message)
-            job = KINDS[kind](self._place, request)
-            self._place.aws.authority.assume(job.role, job.arn)
+            job = KINDS[kind](self._job_services, request)
+            self._job_services.aws.authority.assume(job.role, job.arn)
             job.record |= about or {}
             # A job that ends immediately waits for the lock in ``_forget`` until it is in the
             # table.
@@ -147,7 +147,7 @@ class Jobs:
             job.wait()
 
     def _build_path(self, name: str) -> Path:
-        return self._place.jobs / name / "job.json"
+        return self._job_services.jobs / name / "job.json"
 
     def _forget(self, job: Job) -> None:
         """Remove an ended job from memory and keep its summary.
@@ -161,9 +161,9 @@ class Jobs:
             del self._live[job.name]
             self._ended_records[job.KIND][job.name] = _summarize_job(job.KIND, job.describe())
 
-    def _fail_orphans(self) -> None:
+    def _load_stored_jobs(self) -> None:
         """Mark as failed the jobs that were running when an earlier emulator ended."""
-        for path in self._place.jobs.glob("*/job.json"):
+        for path in self._job_services.jobs.glob("*/job.json"):
             document = read_json(path)
             kind, record = document["kind"], document["describe"]
             if record[f"{kind}JobStatus"] not in JOB_ENDED:
@@ -172,7 +172,7 @@ class Jobs:
                 if "SecondaryStatus" in record:
                     record["SecondaryStatus"] = "Failed"
                 write_json(path, document)
-                clear(path.parent)
+                remove_job_files(path.parent)
             self._ended_records[kind][path.parent.name] = _summarize_job(kind, record)
 
 

@@ -43,7 +43,7 @@ class JobFolder:
 
     root: Path
     path: str
-    place: str = "/opt/ml"
+    job_root: str = "/opt/ml"
     report: Callable[[str], None] = field(default=lambda _: None, compare=False)
     _reported_reasons: set[str] = field(default_factory=set, compare=False)
 
@@ -146,7 +146,7 @@ class JobFolder:
 
         Raises :class:`LeadsOutError` if it leads out, and ``OSError`` if the path does not exist.
         """
-        place, links = _split_path(self.place), 0
+        root_parts, links = _split_path(self.job_root), 0
         parts: list[str] = []
         queue = _split_path(path)[::-1]
         while queue:
@@ -154,13 +154,13 @@ class JobFolder:
                 parts = parts[:-1]
                 continue
             parts = [*parts, name]
-            if parts == place[: len(parts)]:  # it is ``place`` or one of its parents
+            if parts == root_parts[: len(parts)]:  # it is ``place`` or one of its parents
                 continue
             # The path has left the job's folders: nothing outside may even be looked at.
-            if parts[: len(place)] != place:
+            if parts[: len(root_parts)] != root_parts:
                 break
-            with self._open_folder(parts[len(place) : -1]) as folder:
-                target = _link_target(name, folder)
+            with self._open_folder(parts[len(root_parts) : -1]) as folder:
+                target = _read_link_target(name, folder)
             if target is None:
                 continue
             if (links := links + 1) > LINKS:
@@ -168,14 +168,14 @@ class JobFolder:
             parts = [] if target.startswith("/") else parts[:-1]
             # The job ran at ``root`` itself, without a mount.
             if f"{target}/".startswith(f"{self.root}/"):
-                target = self.place + target.removeprefix(str(self.root))
+                target = self.job_root + target.removeprefix(str(self.root))
             queue += _split_path(target)[::-1]
-        if parts[: len(place)] != place:
+        if parts[: len(root_parts)] != root_parts:
             raise LeadsOutError(
                 f"{path} is a symbolic link to /{'/'.join(parts + queue[::-1])}, outside "
-                f"{self.place}, where a job's files are: copy the file instead of linking to it"
+                f"{self.job_root}, where a job's files are: copy the file instead of linking to it"
             )
-        return parts[len(place) :]
+        return parts[len(root_parts) :]
 
     @contextlib.contextmanager
     def _open_folder(self, parts: list[str]) -> Iterator[int]:
@@ -210,7 +210,7 @@ def _split_path(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def _link_target(name: str, folder: int) -> str | None:
+def _read_link_target(name: str, folder: int) -> str | None:
     """Return the target of the link. Return None if it is not a link."""
     try:
         return os.readlink(name, dir_fd=folder)

@@ -95,10 +95,10 @@ class ProcessingJob(Job):
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
     MESSAGE_IS_FAILURE: ClassVar[bool] = False
 
-    def __init__(self, place: JobServices, request: dict) -> None:
-        for check in self.iter_checks(request, place.python):
+    def __init__(self, job_services: JobServices, request: dict) -> None:
+        for check in self.iter_checks(request, job_services.python):
             check()
-        super().__init__(place, _fill_defaults(request))
+        super().__init__(job_services, _fill_defaults(request))
 
     @staticmethod
     def iter_checks(request: dict, python: Path) -> Iterator[Check]:
@@ -125,17 +125,20 @@ class ProcessingJob(Job):
         for entry in _list_managed(self.request.get("ProcessingInputs", [])):
             source = entry["S3Input"]
             sources = select(
-                self.place.objects, source["S3Uri"], source["S3DataType"], self.request["RoleArn"]
+                self.job_services.objects,
+                source["S3Uri"],
+                source["S3DataType"],
+                self.request["RoleArn"],
             )
             if source.get("S3DataDistributionType") == "ShardedByS3Key":
                 sources = shard(sources, hosts.index(node.name), len(hosts))
-            download(self.place.objects, sources, node.to_host_path(source["LocalPath"]))
+            download(self.job_services.objects, sources, node.to_host_path(source["LocalPath"]))
         for output in self._list_outputs():
             node.make_directories(output["LocalPath"])
         self._write_config(node, hosts)
         spec = self.request["AppSpecification"]
         if _is_analysis(spec) and not node.image:
-            node.command = algorithms.build_module_command(self.place.python, _MODULE)
+            node.command = algorithms.build_module_command(self.job_services.python, _MODULE)
             node.environment["SAGEMAKER_BASE_DIR"] = "/opt/ml"
         else:
             entrypoint = spec.get("ContainerEntrypoint", [])
@@ -147,7 +150,7 @@ class ProcessingJob(Job):
             **self.request.get("Environment", {}),
         }
         if not node.image:
-            node.environment |= container_images.find_package_path(
+            node.environment |= container_images.build_package_environment(
                 self.read_image_uri(), node.environment
             )
 
@@ -161,7 +164,7 @@ class ProcessingJob(Job):
             folders = [self.open_folder(node, output["LocalPath"]) for node in nodes]
             aside = self.directory / f"continuous-{number}"
             stack.enter_context(
-                ContinuousUpload(self.place.objects, folders, output["S3Uri"], aside)
+                ContinuousUpload(self.job_services.objects, folders, output["S3Uri"], aside)
             )
         return stack
 
@@ -173,11 +176,11 @@ class ProcessingJob(Job):
         for output in self._list_outputs("EndOfJob"):
             for node in nodes:
                 folder = self.open_folder(node, output["LocalPath"])
-                upload(self.place.objects, folder, output["S3Uri"])
+                upload(self.job_services.objects, folder, output["S3Uri"])
         self.outputs = [output["S3Uri"] for output in self._list_outputs()]
-        self.record |= self.exit_message(self._read_message(nodes[0]))
+        self.record |= self.build_exit_members(self._read_message(nodes[0]))
 
-    def exit_message(self, message: str) -> dict:
+    def build_exit_members(self, message: str) -> dict:
         return {"ExitMessage": message[:_LONGEST_MESSAGE]} if message else {}
 
     def _list_outputs(self, mode: str = "") -> list[dict]:
@@ -225,7 +228,7 @@ def _refuse_input(entry: dict) -> None:
             f"{location}: DatasetDefinition is not supported here: there is no Athena and no "
             "Redshift. Put the query's files into S3 and name them in S3Input"
         )
-    _refuse_place(location, entry.get("S3Input"), entry.get("AppManaged", False))
+    _check_local_path(location, entry.get("S3Input"), entry.get("AppManaged", False))
 
 
 def _refuse_shared_folder(entries: list[dict]) -> None:
@@ -248,7 +251,7 @@ def _refuse_output(entry: dict) -> None:
         raise make_validation_error(
             f"{location}: FeatureStoreOutput is not supported here: there is no feature store"
         )
-    _refuse_place(location, entry.get("S3Output"), entry.get("AppManaged", False))
+    _check_local_path(location, entry.get("S3Output"), entry.get("AppManaged", False))
 
 
 def _list_managed(entries: list[dict]) -> list[dict]:
@@ -256,23 +259,23 @@ def _list_managed(entries: list[dict]) -> list[dict]:
     return [entry for entry in entries if not entry.get("AppManaged")]
 
 
-def _refuse_place(location: str, place: dict | None, app_managed: bool) -> None:
+def _check_local_path(location: str, s3_settings: dict | None, app_managed: bool) -> None:
     """Raise ``ValidationException`` if an S3Input or S3Output cannot be used here."""
-    if place is None:
+    if s3_settings is None:
         raise make_validation_error(f"{location} has neither S3Input nor S3Output")
-    local = place.get("LocalPath", "")
+    local = s3_settings.get("LocalPath", "")
     if app_managed and not local:  # the application chooses the path
         local = ROOT
     if not f"{local}/".startswith(f"{ROOT}/") or ".." in local.split("/"):
         raise make_validation_error(f"{location}: LocalPath {local!r} must be under {ROOT}/")
     if app_managed:
         return
-    if place.get("S3InputMode", "File") != "File":
+    if s3_settings.get("S3InputMode", "File") != "File":
         raise make_validation_error(
-            f"{location}: S3InputMode {place['S3InputMode']} is not supported here: use File"
+            f"{location}: S3InputMode {s3_settings['S3InputMode']} is not supported here: use File"
         )
-    if place.get("S3CompressionType", "None") != "None":
+    if s3_settings.get("S3CompressionType", "None") != "None":
         raise make_validation_error(
             f"{location}: S3CompressionType Gzip is not supported here: store it uncompressed"
         )
-    check_uri(location, place["S3Uri"])
+    check_uri(location, s3_settings["S3Uri"])

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.emulator.cloudwatch.metric_store import record_training_metrics
 from trainyard.emulator.containers.cluster import Outcome
-from trainyard.emulator.containers.isolation import choose
+from trainyard.emulator.containers.isolation import choose_isolation
 from trainyard.emulator.containers.node import Mount, Node
 from trainyard.emulator.request_scope import ApiError, make_validation_error
 from trainyard.emulator.request_shapes import Check
@@ -72,8 +72,8 @@ class TrainingJob(Job):
     RESOURCE: ClassVar[str] = "training-job"
     MESSAGE: ClassVar[str] = "/opt/ml/output/failure"
 
-    def __init__(self, place: JobServices, request: dict) -> None:
-        for check in self.iter_checks(request, place.python):
+    def __init__(self, job_services: JobServices, request: dict) -> None:
+        for check in self.iter_checks(request, job_services.python):
             check()
         for channel in request.get("InputDataConfig", []):
             _refuse_channel(channel, pipeline=False)
@@ -82,9 +82,9 @@ class TrainingJob(Job):
             metrics_member = {"MetricDefinitions": builtin_algorithms.list_metric_definitions()}
             request = request | {"AlgorithmSpecification": spec | metrics_member}
         # Used for file systems, which read S3 without the permissions of the job's role.
-        self._objects = place.objects
+        self._objects = job_services.objects
         self._metrics = Metrics(request["AlgorithmSpecification"].get("MetricDefinitions", ()))
-        super().__init__(place, request)
+        super().__init__(job_services, request)
         name = "model/" if self._is_uncompressed() else "model.tar.gz"
         self.record["ModelArtifacts"] = {"S3ModelArtifacts": self._build_output_uri(name)}
         self.enter("Starting")
@@ -115,7 +115,7 @@ class TrainingJob(Job):
             node.make_directories(self._find_tensorboard_path())
         self._download_checkpoints(node)
         self._write_config(node, hosts)
-        self._say_what_is_ignored(node)
+        self._log_ignored_members(node)
         own = self.request.get("Environment", {})
         node.environment |= {"TRAINING_JOB_NAME": self.name, "TRAINING_JOB_ARN": self.arn}
         if node.image:
@@ -125,9 +125,9 @@ class TrainingJob(Job):
             node.command = [*spec.get("ContainerEntrypoint", []), *arguments]
             node.environment |= own
             return
-        node.command = build_command(self.request, self.place.python)
+        node.command = build_command(self.request, self.job_services.python)
         node.environment |= build_environment(self.request) | own
-        node.environment |= container_images.find_package_path(
+        node.environment |= container_images.build_package_environment(
             self.read_image_uri(), node.environment
         )
 
@@ -138,7 +138,7 @@ class TrainingJob(Job):
         """Return the packages that AWS's XGBoost algorithm imports, if the job runs it."""
         return {"xgboost"} if builtin_algorithms.runs_without_script(self.request) else set()
 
-    def _say_what_is_ignored(self, node: Node) -> None:
+    def _log_ignored_members(self, node: Node) -> None:
         """Write a notice to the log for each member of the request that is ignored."""
         if self.request["ResourceConfig"].get("TrainingPlanArn"):
             self.write_notice(
@@ -167,7 +167,7 @@ class TrainingJob(Job):
         for number, (folder, uri) in enumerate(pairs):
             folders = [self.open_folder(node, folder) for node in nodes]
             aside = self.directory / f"continuous-{number}"
-            stack.enter_context(ContinuousUpload(self.place.objects, folders, uri, aside))
+            stack.enter_context(ContinuousUpload(self.job_services.objects, folders, uri, aside))
         return stack
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:
@@ -178,7 +178,7 @@ class TrainingJob(Job):
         data = [self.open_folder(node, "/opt/ml/output/data") for node in nodes]
         tar = self.directory / "output.tar.gz"
         if write_archive(data, tar):
-            self._put(tar, "output.tar.gz")
+            self._upload_file(tar, "output.tar.gz")
 
     def enter(self, phase: str) -> None:
         """Update SecondaryStatus, its transitions and the times that depend on them."""
@@ -217,7 +217,7 @@ class TrainingJob(Job):
         slow.
         """
         if (values := self._metrics.read(line)) and self.measures:
-            record_training_metrics(self.place.metrics, self.name, values)
+            record_training_metrics(self.job_services.metrics, self.name, values)
         for message in self._metrics.report_slow_patterns():
             self.write_notice(host, message)
 
@@ -238,7 +238,7 @@ class TrainingJob(Job):
         """Download a channel into the node's folder, or mount what replaces its file system."""
         name, target = (
             channel["ChannelName"],
-            node.to_host_path(f"/opt/ml/input/data/{_name(channel)}"),
+            node.to_host_path(f"/opt/ml/input/data/{_get_channel_name(channel)}"),
         )
         if system := channel["DataSource"].get("FileSystemDataSource"):
             self._mount(name, system, node, target)
@@ -249,24 +249,24 @@ class TrainingJob(Job):
             )
         source = channel["DataSource"]["S3DataSource"]
         role = self.request["RoleArn"]
-        sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], role)
+        sources = select(self.job_services.objects, source["S3Uri"], source["S3DataType"], role)
         if source.get("S3DataDistributionType") == "ShardedByS3Key":
             sources = shard(sources, hosts.index(node.name), len(hosts))
-        download(self.place.objects, sources, target)
+        download(self.job_services.objects, sources, target)
 
     def _mount(self, name: str, system: dict, node: Node, target: Path) -> None:
         """Mount the replacement of a channel's file system. A replacement in S3 is downloaded
         first.
         """
         stand_in_place = find_stand_in(system)
-        folder = Path(stand_in_place.place)
+        folder = Path(stand_in_place.location)
         if stand_in_place.is_mirrored:
             folder = self.directory / "file-systems" / name
             # If the folder exists, another node has filled it: FSx reads the bucket once for all
             # nodes.
             if not folder.exists():
-                place = f"{stand_in_place.place.rstrip('/')}/"  # FSx mirrors a folder
-                objects = select(self._objects, place, "S3Prefix", self.request["RoleArn"])
+                uri = f"{stand_in_place.location.rstrip('/')}/"  # FSx mirrors a folder
+                objects = select(self._objects, uri, "S3Prefix", self.request["RoleArn"])
                 download(self._objects, objects, folder)
         node.mounts.append(Mount(str(folder), str(target), not stand_in_place.writable))
         self.write_notice(
@@ -290,8 +290,8 @@ class TrainingJob(Job):
         node.make_directories(folder)
         # NoObjects: there are no checkpoints yet, and the job starts from the beginning.
         with contextlib.suppress(NoObjects):
-            sources = select(self.place.objects, uri, "S3Prefix", "")
-            download(self.place.objects, sources, node.to_host_path(folder))
+            sources = select(self.job_services.objects, uri, "S3Prefix", "")
+            download(self.job_services.objects, sources, node.to_host_path(folder))
 
     # configuration
 
@@ -313,7 +313,7 @@ class TrainingJob(Job):
             "hyperparameters": self.request.get("HyperParameters", {}),
             "resourceconfig": resources,
             "inputdataconfig": {
-                _name(c): self._build_channel_config(c) for c in self._list_channels()
+                _get_channel_name(c): self._build_channel_config(c) for c in self._list_channels()
             },
         }
         if checkpoints := self.request.get("CheckpointConfig"):
@@ -342,12 +342,12 @@ class TrainingJob(Job):
         if self._is_uncompressed():
             # algo-1 last: its files overwrite others, as in the archive.
             for folder in reversed(folders):
-                upload(self.place.objects, folder, self._build_output_uri("model/"))
+                upload(self.job_services.objects, folder, self._build_output_uri("model/"))
             self.outputs.append(self._build_output_uri("model/"))
             return
         tar = self.directory / "model.tar.gz"
         if write_archive(folders, tar):
-            self._put(tar, "model.tar.gz")
+            self._upload_file(tar, "model.tar.gz")
         else:
             self.write_notice("algo-1", "/opt/ml/model is empty: there is no model.tar.gz.")
 
@@ -358,10 +358,10 @@ class TrainingJob(Job):
         bucket, prefix = split_uri(self.request["OutputDataConfig"]["S3OutputPath"])
         return f"s3://{bucket}/{join_key(prefix, f'{self.name}/output/{name}')}"
 
-    def _put(self, path: Path, name: str) -> None:
+    def _upload_file(self, path: Path, name: str) -> None:
         """Upload the file as ``name``, note the URI in ``outputs``, and delete the file."""
         with path.open("rb") as stream:
-            put_file(self.place.objects, self._build_output_uri(""), name, stream)
+            put_file(self.job_services.objects, self._build_output_uri(""), name, stream)
         self.outputs.append(self._build_output_uri(name))
         path.unlink()
 
@@ -431,7 +431,7 @@ def _label_channel(channel: dict) -> str:
     return f"channel {channel['ChannelName']!r}"
 
 
-def _name(channel: dict) -> str:
+def _get_channel_name(channel: dict) -> str:
     return channel["ChannelName"]
 
 
@@ -453,18 +453,18 @@ FORM = f"{VARIABLE}=%s=/a/local/folder (or =s3://bucket/prefix, which FSx for Lu
 class StandIn:
     """The local folder or S3 prefix that replaces a channel's file system."""
 
-    place: str
+    location: str
     """Absolute path, or ``s3://bucket/prefix``."""
 
     writable: bool
 
     def __str__(self) -> str:
-        way = "" if self.writable or choose().notice else ", read-only"
-        return f"{self.place}{way},"
+        suffix = "" if self.writable or choose_isolation().notice else ", read-only"
+        return f"{self.location}{suffix},"
 
     @property
     def is_mirrored(self) -> bool:
-        return self.place.startswith("s3://")
+        return self.location.startswith("s3://")
 
 
 def find_stand_in(source: Mapping[str, Any]) -> StandIn:
@@ -504,19 +504,19 @@ def _list_stand_ins() -> Iterator[tuple[str, str]]:
         yield key.rstrip("/"), value
 
 
-def _make_stand_in(place: str, rest: str, source: Mapping[str, Any]) -> StandIn:
-    """Return the replacement for the path ``rest`` below ``place``. Raises ClientFault if it cannot
-    be used.
+def _make_stand_in(location: str, rest: str, source: Mapping[str, Any]) -> StandIn:
+    """Return the replacement for the path ``rest`` below ``location``. Raises ClientFault if it
+    cannot be used.
     """
-    stand_in_place = StandIn(place, source.get("FileSystemAccessMode") == "rw")
+    stand_in_place = StandIn(location, source.get("FileSystemAccessMode") == "rw")
     if stand_in_place.writable and stand_in_place.is_mirrored:
         raise ClientFault(
             "FileSystemAccessMode rw is supported here only with a local folder: use ro"
         )
     if stand_in_place.is_mirrored:
-        bucket, key = split_uri(place)
+        bucket, key = split_uri(location)
         return StandIn(f"s3://{bucket}/{join_key(key, rest)}", stand_in_place.writable)
-    folder = Path(place, rest)
+    folder = Path(location, rest)
     if not folder.is_dir():
         raise ClientFault(
             f"{source['FileSystemType']} file system {source['FileSystemId']}: "

@@ -151,7 +151,7 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
     Raises:
         ClientFault: a key leads out of the directory, or two keys collide.
     """
-    _check_places(sources)
+    _check_paths(sources)
     directory.mkdir(parents=True, exist_ok=True)
     total = 0
     for source in sources:
@@ -167,11 +167,11 @@ def download(objects: ObjectStore, sources: list[Source], directory: Path) -> in
     return total
 
 
-def _check_places(sources: list[Source]) -> None:
+def _check_paths(sources: list[Source]) -> None:
     """Raise ClientFault if a key cannot be a path, if two objects have the same path, or if one
     object's path is a folder of another's.
     """
-    places: dict[PurePosixPath, Source] = {}
+    sources_by_path: dict[PurePosixPath, Source] = {}
     for source in sources:
         path = PurePosixPath(source.path)
         if "\0" in source.path or max(len(os.fsencode(part)) for part in path.parts) > LONGEST:
@@ -179,10 +179,10 @@ def _check_places(sources: list[Source]) -> None:
                 f"Data download failed:the key {source.key!r} is not a valid path: expected "
                 f"file names without NUL, of at most {LONGEST} bytes"
             )
-        _check_free(places.setdefault(path, source), source)
-    for path, source in places.items():
+        _check_free(sources_by_path.setdefault(path, source), source)
+    for path, source in sources_by_path.items():
         for folder in path.parents:
-            _check_free(places.get(folder, source), source)
+            _check_free(sources_by_path.get(folder, source), source)
 
 
 def _check_free(holder: Source, source: Source) -> None:
@@ -250,11 +250,13 @@ def check_destinations(objects: ObjectStore, request: dict) -> None:
         ClientFault: a bucket is missing. AWS reports that only when the job has ended.
     """
     outputs = request.get("ProcessingOutputConfig", {}).get("Outputs", [])
-    places = [(f"output {o['OutputName']!r}", o["S3Output"]) for o in outputs if "S3Output" in o]
+    destinations = [
+        (f"output {o['OutputName']!r}", o["S3Output"]) for o in outputs if "S3Output" in o
+    ]
     fields = ("OutputDataConfig", "CheckpointConfig", "TensorBoardOutputConfig", "TransformOutput")
-    places += [(field, request[field]) for field in fields if request.get(field)]
-    for name, place in places:
-        uri = place.get("S3Uri") or place.get("S3OutputPath")
+    destinations += [(field, request[field]) for field in fields if request.get(field)]
+    for name, destination in destinations:
+        uri = destination.get("S3Uri") or destination.get("S3OutputPath")
         if uri and not objects.has_bucket(bucket := split_uri(uri)[0]):
             raise ClientFault(
                 f"Artifact upload failed:Unable to upload to {uri}, of {name} (NoSuchBucket: The "
@@ -319,11 +321,11 @@ class ContinuousUpload:
     does not delete its object.
     """
 
-    def __init__(self, objects: ObjectStore, folders: list[JobFolder], uri: str, aside: Path):
+    def __init__(self, objects: ObjectStore, folders: list[JobFolder], uri: str, copy_path: Path):
         self._objects = objects
         self._folders = folders
         self._uri = uri
-        self._aside = aside
+        self._aside = copy_path
         self._states: dict[JobFile, _FileState] = {}
         self._stop = threading.Event()
         self._thread = Thread(target=self._watch, daemon=True)

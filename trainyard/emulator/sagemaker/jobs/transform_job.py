@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from trainyard.emulator.client_environment import Access
-from trainyard.emulator.containers.isolation import choose
+from trainyard.emulator.containers.isolation import choose_isolation
 from trainyard.emulator.containers.node import Node
 from trainyard.emulator.request_scope import ApiError, make_validation_error
 from trainyard.emulator.request_shapes import Check
@@ -59,11 +59,11 @@ class TransformJob(Job):
     RESOURCE: ClassVar[str] = "transform-job"
     MESSAGE: ClassVar[str] = "/opt/ml/output/message"
 
-    def __init__(self, place: JobServices, request: dict) -> None:
-        for check in self.iter_checks(request, place.python):
+    def __init__(self, job_services: JobServices, request: dict) -> None:
+        for check in self.iter_checks(request, job_services.python):
             check()
-        self._model = place.models.describe(request["ModelName"])
-        self._containers = place.models.list_containers(request["ModelName"])
+        self._model = job_services.models.describe(request["ModelName"])
+        self._containers = job_services.models.list_containers(request["ModelName"])
         if any(container.has_models for container in self._containers):
             name = request["ModelName"]
             raise make_validation_error(
@@ -71,7 +71,7 @@ class TransformJob(Job):
             )
         self._instances: list[Instance] = []
         self._failures: list[str] = []
-        super().__init__(place, request)
+        super().__init__(job_services, request)
 
     @staticmethod
     def iter_checks(request: dict, python: Path) -> Iterator[Check]:
@@ -80,7 +80,7 @@ class TransformJob(Job):
         yield partial(_refuse_split, source)
         yield partial(_refuse_capture, request)
         yield partial(_refuse_payload, request)
-        yield partial(_refuse_places, request)
+        yield partial(_check_s3_locations, request)
 
     @property
     def role(self) -> str:
@@ -113,8 +113,10 @@ class TransformJob(Job):
         kinds.
         """
         source = self.request["TransformInput"]["DataSource"]["S3DataSource"]
-        sources = select(self.place.objects, source["S3Uri"], source["S3DataType"], self.role)
-        self._open_log(hosts, choose().notice)
+        sources = select(
+            self.job_services.objects, source["S3Uri"], source["S3DataType"], self.role
+        )
+        self._open_log(hosts, choose_isolation().notice)
         shares = [shard(sources, number, len(hosts)) for number in range(len(hosts))]
         with self.lock:
             self._check_stop()
@@ -148,7 +150,9 @@ class TransformJob(Job):
             self._receive_line(host, text)
 
         grant, folder = contextlib.nullcontext(access), self.directory / host
-        return Instance(self.place, folder, self._containers, record_line, grant, environment)
+        return Instance(
+            self.job_services, folder, self._containers, record_line, grant, environment
+        )
 
     def _serve(self, host: str, instance: Instance, sources: list[Source]) -> None:
         """Transform the objects of one instance, with at most MaxConcurrentTransforms at the same
@@ -169,7 +173,12 @@ class TransformJob(Job):
             ThreadPoolExecutor(transform_settings.concurrent) as readers,
         ):
             transformer = Transformer(
-                self.place.objects, instance, self.request, transform_settings, senders, self._stop
+                self.job_services.objects,
+                instance,
+                self.request,
+                transform_settings,
+                senders,
+                self._stop,
             )
             list(readers.map(lambda source: self._transform(host, transformer, source), sources))
 
@@ -200,7 +209,7 @@ class TransformJob(Job):
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime())
         group, stream = "/aws/sagemaker/TransformJobs", f"{self.name}/{host}-{self._epoch}/data-log"
         if self.logs:
-            self.place.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
+            self.job_services.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
 
 
 def _ask_parameters(instance: Instance) -> dict:
@@ -244,7 +253,7 @@ def _refuse_payload(request: dict) -> None:
         )
 
 
-def _refuse_places(request: dict) -> None:
+def _check_s3_locations(request: dict) -> None:
     """Raise ``ValidationException`` if an S3 URI or the DataProcessing is not valid."""
     source, output = request["TransformInput"], request["TransformOutput"]
     try:

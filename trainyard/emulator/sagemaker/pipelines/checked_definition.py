@@ -143,9 +143,9 @@ def parse(text: str) -> Definition:
     }
     definition = Definition(parameters, {}, _parse_experiment(document, parameters))
     for entry in iter_entries(document["Steps"]):
-        step = _step(entry.document, entry.branch, entry.loop)
+        step = _parse_step(entry.document, entry.branch, entry.loop)
         definition.steps[step.name] = step
-    _wait_for_bodies(definition.steps)
+    _add_body_dependencies(definition.steps)
     return definition
 
 
@@ -176,7 +176,9 @@ def _parse_experiment(document: dict, parameters: dict[str, Parameter]) -> dict[
     return EXPERIMENT | config
 
 
-def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str | None) -> Step:
+def _parse_step(
+    document: dict[str, Any], branch: tuple[str, bool] | None, loop: str | None
+) -> Step:
     """Return the step with the statuses for which it waits. Raises ``ValidationException`` if it
     cannot be run here.
     """
@@ -204,7 +206,7 @@ def _step(document: dict[str, Any], branch: tuple[str, bool] | None, loop: str |
     return step
 
 
-def refuse(step: Step, python: Path) -> None:
+def refuse_step(step: Step, python: Path) -> None:
     """Raise ``ValidationException`` if a step can never run here, whatever the values of its
     expressions are.
     """
@@ -213,7 +215,7 @@ def refuse(step: Step, python: Path) -> None:
         raise make_validation_error(f"step {step.name!r}: {reason}")
 
 
-def _wait_for_bodies(steps: dict[str, Step]) -> None:
+def _add_body_dependencies(steps: dict[str, Step]) -> None:
     """Make each loop wait for the steps outside it that the steps of its body wait for."""
     for step in steps.values():
         for name, trigger in step.depends_on.items():

@@ -109,7 +109,7 @@ class Executions:
             execution = self._create(version, request)
         name = version.pipeline["PipelineName"]
         try:
-            self._pipelines.note_run(name, version.number, execution.arn)
+            self._pipelines.record_start(name, version.number, execution.arn)
             execution.start()
         except OSError:  # the disk is full: do not start an execution without a record
             self._all.pop(execution.arn)
@@ -190,7 +190,7 @@ class Executions:
         entries = sort_items(
             records, request, {"CreatedTime": "StartTime"}, "CreatedTime", "Descending"
         )
-        return make_page("PipelineExecutionSteps", entries, request, 100, _step)
+        return make_page("PipelineExecutionSteps", entries, request, 100, _summarize_step)
 
     def page_parameters(self, request: dict) -> dict:
         arn = self._find(request).arn
@@ -215,7 +215,7 @@ class Executions:
             "CreationTime": execution.record["answer"]["CreationTime"],
         }
 
-    def wait_for_callback(self, arn: str, token: str) -> None:
+    def wait_for_callback_step(self, arn: str, token: str) -> None:
         """Return when the step that waited with that callback token has ended."""
         self._all[arn].wait_for_callback(token)
 
@@ -377,7 +377,7 @@ def _summarize_execution(answer: dict) -> dict:
     return {key: members[key] for key in keys if members.get(key) is not None}
 
 
-def _step(record: dict) -> dict:
+def _summarize_step(record: dict) -> dict:
     return {key: record[key] for key in _STEP if key in record}
 
 

@@ -30,7 +30,7 @@ from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cach
 from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Definition,
     parse,
-    refuse,
+    refuse_step,
 )
 from trainyard.validate import reference_checks, step_dependencies, step_request_checks
 from trainyard.validate.location import UNREADABLE, Finding
@@ -199,7 +199,7 @@ class Pipelines:
         text = self._read_definition(record["PipelineName"], number)
         return Version(number, text, parse(text), record)
 
-    def note_run(self, name: str, number: int, execution: str) -> None:
+    def record_start(self, name: str, number: int, execution: str) -> None:
         """Record that an execution of that version has just been started."""
         with self._lock:
             record = self._read(name)
@@ -246,8 +246,8 @@ class Pipelines:
         """
         if location := request.get("PipelineDefinitionS3Location"):
             uri = f"s3://{location['Bucket']}/{location['ObjectKey']}"
-            place = location["Bucket"], location["ObjectKey"], location.get("VersionId")
-            data = self._objects.read_bytes(*place)
+            object_id = location["Bucket"], location["ObjectKey"], location.get("VersionId")
+            data = self._objects.read_bytes(*object_id)
             text = decode_definition(data, uri)
         elif "PipelineDefinition" in request:
             text = request["PipelineDefinition"]
@@ -258,7 +258,7 @@ class Pipelines:
             )
         check(text)
         for step in parse(text).steps.values():
-            refuse(step, self._python)
+            refuse_step(step, self._python)
             try:
                 step_cache.parse_expiry(step)
             except ApiError as error:
@@ -337,9 +337,9 @@ def check(text: str) -> None:
 def check_size(text: str) -> None:
     """Raise ``ValidationException`` if the text is longer than a request may contain."""
     request = load_service_model().operation_model("CreatePipeline").input_shape
-    most = request.members["PipelineDefinition"].metadata["max"]
-    if len(text) > most:
-        message = f"PipelineDefinition has {len(text)} characters, and at most {most} are allowed"
+    limit = request.members["PipelineDefinition"].metadata["max"]
+    if len(text) > limit:
+        message = f"PipelineDefinition has {len(text)} characters, and at most {limit} are allowed"
         raise ApiError("ValidationException", f"{message}; use PipelineDefinitionS3Location")
 
 

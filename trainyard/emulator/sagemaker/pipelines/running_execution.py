@@ -21,7 +21,7 @@ from typing import Any
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.iam.authority import Authority, restrict_objects
-from trainyard.emulator.iam.s3_calls import step_calls
+from trainyard.emulator.iam.s3_calls import iter_step_calls
 from trainyard.emulator.json_documents import RepeatedWrite, write_json
 from trainyard.emulator.request_scope import ApiError, Thread
 from trainyard.emulator.s3.object_store import ObjectStore
@@ -105,7 +105,7 @@ class ExecutionScope:
             raise ExpressionError(f"Get 'Steps.{step}.{path}': there is no step {step!r}")
         properties = self._describe(self._record["steps"][step]["Metadata"])
         document = self._find_document(step)
-        if step_type(document.get("Type")).outputs:
+        if step_type(document.get("Type")).declares_outputs:
             properties = parse_outputs(document.get("OutputParameters") or [], properties)
         return look_up_path(properties, path, f"Get 'Steps.{step}.{path}'")
 
@@ -322,20 +322,20 @@ class Execution:
                     for step in (
                         [] if self._stop.is_set() else self._order.list_ready(self._running)
                     ):
-                        self._begin(step)
+                        self._start_step(step)
                     if not self._running:
                         break
                     self.lock.wait()
                 if self._stop.is_set() and not self._timed_out:
                     self._set_status("Stopped")
                 else:
-                    self._set_status(*self._order.end())
+                    self._set_status(*self._order.compute_outcome())
                 # Free memory: an ended execution is only described.
                 del self.definition, self._order
         finally:
             self._done_event.set()
 
-    def _begin(self, step: Step) -> None:
+    def _start_step(self, step: Step) -> None:
         """Start a step in a thread of its own, and record that."""
         members = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
         texts = {key: text for key, name in members.items() if (text := step.document.get(name))}
@@ -430,7 +430,7 @@ class Execution:
             self._note(record, {kind.metadata_key: metadata})
 
         fields = evaluate(step.fields, scope)
-        self._ask_for(step, name, arguments, fields)
+        self._check_permissions(step, name, arguments, fields)
         runner.run(
             Attempt(
                 arguments=arguments,
@@ -438,7 +438,7 @@ class Execution:
                 name=name,
                 scope=scope,
                 note=note,
-                iterate=functools.partial(self._iterate, step),
+                iterate=functools.partial(self._run_loop, step),
             )
         )
         outputs = step_cache.take_snapshot(
@@ -447,13 +447,13 @@ class Execution:
         with self.lock:
             record |= {"signature": signature, "outputs": outputs}
 
-    def _ask_for(self, step: Step, name: str, arguments: dict, fields: dict) -> None:
+    def _check_permissions(self, step: Step, name: str, arguments: dict, fields: dict) -> None:
         """Check that the pipeline's role may do what the step does. Raises StepFailed if it may
         not.
         """
         authority = self.work.authority
         if caller := authority.find_role_caller(self._role):
-            calls = list(step_calls(step.type, name, arguments, fields))
+            calls = list(iter_step_calls(step.type, name, arguments, fields))
             try:
                 authority.check(caller, calls)
             except ApiError as denial:
@@ -463,7 +463,7 @@ class Execution:
     def _role(self) -> str:
         return self.record["answer"]["RoleArn"]
 
-    def _iterate(self, loop: Step, items: list) -> dict[str, dict]:
+    def _run_loop(self, loop: Step, items: list) -> dict[str, dict]:
         """Run a loop's body for each item and wait for the end. Return the record of every step by
         name; the record is empty if the step did not start.
 

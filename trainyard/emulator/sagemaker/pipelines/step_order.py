@@ -42,7 +42,9 @@ class Order:
                 continue
             if self._is_loop(step.name):
                 steps.append(step)
-            elif free > 0 and self._has_place(step, [*running, *(other.name for other in steps)]):
+            elif free > 0 and self._has_free_slot(
+                step, [*running, *(other.name for other in steps)]
+            ):
                 free -= 1
                 steps.append(step)
         return steps
@@ -65,7 +67,7 @@ class Order:
         )
         return handles or not self._list_failures(step.loop)
 
-    def end(self) -> tuple[str, str | None]:
+    def compute_outcome(self) -> tuple[str, str | None]:
         """Return the status of an execution whose steps have all ended, and the reason if it
         failed.
         """
@@ -96,15 +98,15 @@ class Order:
         step = self._definition.steps.get(name)
         return step is not None and step.type == "ForEach"
 
-    def _has_place(self, step: Step, running: list[str]) -> bool:
+    def _has_free_slot(self, step: Step, running: list[str]) -> bool:
         """Return whether the step's loop, if it is in one, may run one more step at the same
         time.
         """
         if not step.loop:
             return True
         siblings = [self.children[name] for name in running if name in self.children]
-        most = self._definition.steps[step.loop].arguments["MaxConcurrency"]
-        return len([other for other in siblings if other.loop == step.loop]) < most
+        limit = self._definition.steps[step.loop].arguments["MaxConcurrency"]
+        return len([other for other in siblings if other.loop == step.loop]) < limit
 
     def _find_status(self, name: str) -> str | None:
         return self._step_records.get(name, {}).get("StepStatus")

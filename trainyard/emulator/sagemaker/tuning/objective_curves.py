@@ -81,8 +81,8 @@ class Hyperband:
     """
 
     minimize: bool
-    least: int
-    most: int
+    min_resource: int
+    max_resource: int
 
     def find_stop_reason(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
         """Decide as :meth:`Median.find_stop_reason` does. ``others`` are the curves of all other
@@ -90,34 +90,37 @@ class Hyperband:
         """
         # At MaxResource a job may end by itself, so that it can save its model. It is stopped only
         # when it prints another value.
-        if position > self.most:
-            return f"Hyperband: it continued after MaxResource, {self.most} values of the objective"
+        if position > self.max_resource:
+            return (
+                f"Hyperband: it continued after MaxResource, {self.max_resource} values of the "
+                "objective"
+            )
         if position not in self.list_rungs():
             return None
         value = curve[position - 1]
         values = [other[position - 1] for other in others if len(other) >= position]
         better = sum(_is_worse(value, other, self.minimize) for other in values)
-        places = max(1, (len(values) + 1) // ETA)
-        if better < places:
+        survivor_count = max(1, (len(values) + 1) // ETA)
+        if better < survivor_count:
             return None
         return (
             f"Hyperband: with {value:g} at {position} values of the objective it is number "
-            f"{better + 1} of {len(values) + 1}, and only the best {places} continue"
+            f"{better + 1} of {len(values) + 1}, and only the best {survivor_count} continue"
         )
 
     def list_rungs(self) -> list[int]:
         """Return the numbers of values at which jobs are compared."""
-        return list(_iter_rungs(self.least, self.most))
+        return list(_iter_rungs(self.min_resource, self.max_resource))
 
 
 Rule = Median | Hyperband
 
 
-def _iter_rungs(least: int, most: int) -> Iterator[int]:
-    """Iterate over the rungs below ``most``: ``least``, then ETA times as many values each."""
-    while least < most:
-        yield least
-        least *= ETA
+def _iter_rungs(minimum: int, maximum: int) -> Iterator[int]:
+    """Iterate over the rungs below ``maximum``: ``minimum``, then ETA times as many values each."""
+    while minimum < maximum:
+        yield minimum
+        minimum *= ETA
 
 
 def _is_worse(value: float, reference: float, minimize: bool) -> bool:

@@ -57,8 +57,8 @@ Operation = Callable[[dict[str, Any]], dict[str, Any]]
 class Tunings:
     """The tuning jobs of a state directory. Its methods are thread-safe."""
 
-    def __init__(self, root: Path, place: JobServices, jobs: Jobs, tags: Tags) -> None:
-        self._root, self._place, self._jobs, self._tags = root, place, jobs, tags
+    def __init__(self, root: Path, job_services: JobServices, jobs: Jobs, tags: Tags) -> None:
+        self._root, self._job_services, self._jobs, self._tags = root, job_services, jobs, tags
         self._all: dict[str, TuningJob] = {}
         self._lock = threading.RLock()
         self._is_closed = False
@@ -191,7 +191,7 @@ class Tunings:
             compile_regex(find_metric_definition(request, definition))
             example = _build_example_request(request, definition)
             check(f"Create{KIND}Job", example)
-            for refuse in TrainingJob.iter_checks(example, self._place.python):
+            for refuse in TrainingJob.iter_checks(example, self._job_services.python):
                 refuse()
 
     def _make(self, document: dict[str, Any]) -> TuningJob:
@@ -199,7 +199,7 @@ class Tunings:
         request = document["request"]
         directory = self._root / request[_NAME_MEMBER]
         parents = partial(self._list_parent_results, request)
-        return TuningJob(directory, document, self._jobs, self._place.logs, parents)
+        return TuningJob(directory, document, self._jobs, self._job_services.logs, parents)
 
     def _list_parent_results(self, request: Mapping[str, Any]) -> list[Result]:
         """Return the results of those parents whose records still exist."""

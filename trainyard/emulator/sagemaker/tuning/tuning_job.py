@@ -144,7 +144,7 @@ class TuningJob:
         """
         status, reason = "Failed", DEFECT
         try:
-            while not (end := self._end()):
+            while not (end := self._decide_end()):
                 self._launch()
                 self._stop_early()
                 self._stop.wait(INTERVAL)
@@ -168,7 +168,7 @@ class TuningJob:
                 self._set_status(status, reason)
             self._done_event.set()
 
-    def _end(self) -> tuple[str, str] | None:
+    def _decide_end(self) -> tuple[str, str] | None:
         """Return the final status and the reason of a failure. Return None while the tuning job
         continues.
         """

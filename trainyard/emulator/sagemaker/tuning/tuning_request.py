@@ -84,14 +84,15 @@ def resolve_resources(config: Mapping[str, Any], definition: Mapping[str, Any]) 
     static = definition.get("StaticHyperParameters") or {}
     # The SDK writes hyperparameters as JSON, so a number may be in quotes.
     epochs = (static[name] for name in EPOCHS if str(static.get(name, "")).strip('"').isdecimal())
-    most = hyperband.get("MaxResource") or int(next(epochs, "0").strip('"'))
-    least = hyperband.get("MinResource", 1)
-    if not least < most <= MOST_RESOURCE:
+    max_resource = hyperband.get("MaxResource") or int(next(epochs, "0").strip('"'))
+    min_resource = hyperband.get("MinResource", 1)
+    if not min_resource < max_resource <= MOST_RESOURCE:
         raise make_validation_error(
-            f"HyperbandStrategyConfig: MinResource {least} and MaxResource {most}: expected "
+            f"HyperbandStrategyConfig: MinResource {min_resource} and MaxResource {max_resource}: "
+            "expected "
             f"MinResource < MaxResource <= {MOST_RESOURCE}"
         )
-    return least, most
+    return min_resource, max_resource
 
 
 def check_search(request: Mapping[str, Any]) -> None:
@@ -185,21 +186,21 @@ def _check_ranges(location: str, ranges: Mapping[str, Any]) -> None:
 def _check_limits(config: Mapping[str, Any], combinations: int) -> None:
     """Raise ApiError if ResourceLimits do not fit the strategy or exceed the quotas."""
     limits, strategy = config["ResourceLimits"], config["Strategy"]
-    most, parallel = limits.get("MaxNumberOfTrainingJobs"), limits["MaxParallelTrainingJobs"]
+    max_jobs, parallel = limits.get("MaxNumberOfTrainingJobs"), limits["MaxParallelTrainingJobs"]
     location = f"{CONFIG}.ResourceLimits"
-    if strategy == "Grid" and most not in (None, combinations):
+    if strategy == "Grid" and max_jobs not in (None, combinations):
         raise make_validation_error(
-            f"{location}.MaxNumberOfTrainingJobs {most}: strategy Grid trains each of the "
+            f"{location}.MaxNumberOfTrainingJobs {max_jobs}: strategy Grid trains each of the "
             f"{combinations} combinations once; leave it out"
         )
     ends = ("MaxRuntimeInSeconds" in limits) or bool(config.get("TuningJobCompletionCriteria"))
-    if most is None and strategy != "Grid" and not ends:
+    if max_jobs is None and strategy != "Grid" and not ends:
         raise make_validation_error(
             f"{location}: strategy {strategy} needs MaxNumberOfTrainingJobs, MaxRuntimeInSeconds "
             "or a TuningJobCompletionCriteria"
         )
     quota = MOST_JOBS.get(strategy, JOBS)
-    total = most or (combinations if strategy == "Grid" else 1)
+    total = max_jobs or (combinations if strategy == "Grid" else 1)
     for name, value, limit in (
         ("MaxNumberOfTrainingJobs", total, quota),
         ("MaxParallelTrainingJobs", parallel, PARALLEL),

@@ -177,8 +177,8 @@ def is_criterion_met(criteria: Mapping[str, Any], results: Sequence[Result]) -> 
     if target is not None and any(_reaches_target(result, target) for result in results):
         return True
     patience = criteria.get("BestObjectiveNotImproving") or {}
-    most = patience.get("MaxNumberOfTrainingJobsNotImproving")
-    if most is not None and count_not_improving(results) >= most:
+    max_jobs = patience.get("MaxNumberOfTrainingJobsNotImproving")
+    if max_jobs is not None and count_not_improving(results) >= max_jobs:
         return True
     switch = (criteria.get("ConvergenceDetected") or {}).get("CompleteOnConvergence")
     return switch == "Enabled" and find_convergence_time(results) is not None

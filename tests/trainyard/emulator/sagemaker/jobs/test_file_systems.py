@@ -57,9 +57,10 @@ def test_the_nearest_folder_above_stands_in(folder, monkeypatch):
     mirror = f"{SYSTEM}/mount/mirror=s3://bkt/root/"
     monkeypatch.setenv(VARIABLE, f"{SYSTEM}={folder},{mirror},fs-0a1b2c3d=/")
     assert (
-        find_stand_in(source("FSxLustre", "/mount/mirror/runs/1")).place == "s3://bkt/root/runs/1"
+        find_stand_in(source("FSxLustre", "/mount/mirror/runs/1")).location
+        == "s3://bkt/root/runs/1"
     )
-    assert find_stand_in(source("FSxLustre", "/mount/data")).place == str(folder / "data")
+    assert find_stand_in(source("FSxLustre", "/mount/data")).location == str(folder / "data")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_what_cannot_be_mounted_is_refused_by_its_name(
 def test_no_path_leads_out_of_the_folder(parts):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, f"{SYSTEM}=s3://bkt/root")
-        found = find_stand_in(source(directory="/" + "/".join(parts))).place
+        found = find_stand_in(source(directory="/" + "/".join(parts))).location
     assert found.startswith("s3://bkt/root/") and ".." not in found
 
 

@@ -14,8 +14,8 @@ from tests.trainyard.emulator.sagemaker.builders import archive
 from trainyard.emulator.containers.node import OWN_PYTHON, Node
 from trainyard.emulator.sagemaker.jobs.container_images import (
     VARIABLE,
+    build_package_environment,
     explain_unusable_image,
-    find_package_path,
 )
 from trainyard.emulator.sagemaker.jobs.failure_reason import (
     Script,
@@ -165,9 +165,11 @@ def test_scripts_of_scikit_learn_import_what_awss_examples_do() -> None:
         "worker.Response('x', mimetype='text/csv').content_type)\n"
         "env.TrainingEnv()\n"
     )
-    environment = os.environ | find_package_path(f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3", {})
+    environment = os.environ | build_package_environment(
+        f"{ECR}/sagemaker-scikit-learn:1.2-1-cpu-py3", {}
+    )
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.stdout == "[1.0, 2.5] text/csv; charset=utf-8\n", ended.stderr
     assert "framework.env.TrainingEnv is not provided outside AWS's image" in ended.stderr
-    assert find_package_path(f"{AWS}/pytorch-training:2.8", {}) == {}
+    assert build_package_environment(f"{AWS}/pytorch-training:2.8", {}) == {}

@@ -25,7 +25,7 @@ from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     build_parameter_values,
     convert,
     parse,
-    refuse,
+    refuse_step,
 )
 from trainyard.emulator.sagemaker.pipelines.step_cache import compute_signature, parse_expiry
 from trainyard.language.expressions import as_given
@@ -99,7 +99,7 @@ def test_an_unknown_image_is_refused_with_step_and_image(image: Any) -> None:
     step = train_step("T", "true")
     step["Arguments"]["AlgorithmSpecification"]["TrainingImage"] = image
     with pytest.raises(ApiError, match=re.escape(f"step 'T': image {image!r}")):
-        refuse(read([step]).steps["T"], OWN_PYTHON)
+        refuse_step(read([step]).steps["T"], OWN_PYTHON)
 
 
 def test_a_group_of_another_account_is_refused_before_anything_runs() -> None:
@@ -111,9 +111,9 @@ def test_a_group_of_another_account_is_refused_before_anything_runs() -> None:
         return {"Name": "R", "Type": "RegisterModel", "Arguments": given}
 
     with pytest.raises(ApiError, match=f"step 'R': {other} is in an account that does not exist"):
-        refuse(read([register(other)]).steps["R"], OWN_PYTHON)
+        refuse_step(read([register(other)]).steps["R"], OWN_PYTHON)
     for found in (own, "shared", {"Get": "Execution.PipelineName"}):
-        refuse(read([register(found)]).steps["R"], OWN_PYTHON)
+        refuse_step(read([register(found)]).steps["R"], OWN_PYTHON)
 
 
 # parameters of an execution

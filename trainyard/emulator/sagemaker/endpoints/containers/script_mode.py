@@ -56,7 +56,7 @@ def make_answerer(
     module: ModuleType, defaults: dict[str, Callable[..., Any]]
 ) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """Load the model and return the function that responds to a request's body and headers."""
-    transform = _transform(module, defaults)
+    transform = _make_transform(module, defaults)
     if not hasattr(module, "model_fn"):
         raise NotImplementedError(
             f"{module.__name__} has no model_fn: please provide a model_fn implementation. See "
@@ -81,7 +81,9 @@ def make_answerer(
     return answer
 
 
-def _transform(module: ModuleType, defaults: dict[str, Callable[..., Any]]) -> Callable[..., Any]:
+def _make_transform(
+    module: ModuleType, defaults: dict[str, Callable[..., Any]]
+) -> Callable[..., Any]:
     """Return the function ``transform(model, content, content type, accept)``.
 
     Raises ValueError if the script defines ``transform_fn`` together with one of the other

@@ -113,7 +113,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
 
 def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
     """Return the rows and the format. Raises RequestRefusal with status 415."""
-    form = _format(content_type)
+    form = _parse_format(content_type)
     try:
         if form == CSV:
             return encoder.csv_to_array(body.strip().decode(), float), CSV
@@ -132,7 +132,7 @@ def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
     raise RequestRefusal(415, f"Content-type {content_type} is not supported.")
 
 
-def _format(content_type: str | None) -> str:
+def _parse_format(content_type: str | None) -> str:
     """Return the format: ``csv``, ``libsvm`` or another. Raises RequestRefusal with status 415."""
     form = format_of(content_type)
     kind = (content_type or "").lower()

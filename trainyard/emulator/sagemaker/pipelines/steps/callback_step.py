@@ -33,7 +33,7 @@ class CallbackRunner(Runner):
         declarations = attempt.fields.get("OutputParameters") or []
         execution = str(attempt.scope.variable("PipelineExecutionArn"))
         names = [output["OutputName"] for output in declarations]
-        waiting = self._services.callbacks.open(execution, attempt.arguments, names)
+        waiting = self._services.callbacks.register_step(execution, attempt.arguments, names)
         metadata = {"CallbackToken": waiting.token, "SqsQueueUrl": queue}
         try:
             self._send(queue, waiting.build_message("Executing"))

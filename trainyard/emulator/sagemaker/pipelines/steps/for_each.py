@@ -33,11 +33,15 @@ class ForEachRunner(Runner):
 
     @staticmethod
     def check(arguments: dict[str, Any]) -> None:
-        items, most = arguments.get("IterableItems"), arguments.get("MaxConcurrency")
+        items, max_concurrency = arguments.get("IterableItems"), arguments.get("MaxConcurrency")
         if not is_expression(items) and not (isinstance(items, list) and 1 <= len(items) <= MOST):
             raise ExpressionError(f"IterableItems: expected an expression or 1 to {MOST} items")
-        if not isinstance(most, int) or isinstance(most, bool) or not 1 <= most <= 50:
-            raise ExpressionError(f"MaxConcurrency {most!r}: expected 1 to 50")
+        if (
+            not isinstance(max_concurrency, int)
+            or isinstance(max_concurrency, bool)
+            or not 1 <= max_concurrency <= 50
+        ):
+            raise ExpressionError(f"MaxConcurrency {max_concurrency!r}: expected 1 to 50")
         selector = arguments.get("Selector")
         if selector is not None:
             _parse_field(selector)

@@ -171,12 +171,12 @@ def _find_output_uri(arguments: dict[str, Any]) -> str:
     """Return the S3 URI of the analyser's output. Raises StepFailed if the request has none."""
     local = arguments.get("Environment", {}).get("output_path", "")
     for entry in arguments.get("ProcessingOutputConfig", {}).get("Outputs", []):
-        if (place := entry.get("S3Output")) and place.get("LocalPath") == local:
+        if (s3_output := entry.get("S3Output")) and s3_output.get("LocalPath") == local:
             try:
-                split_uri(place["S3Uri"])
+                split_uri(s3_output["S3Uri"])
             except ClientFault as fault:
                 raise StepFailed(f"ClientError: {fault}") from None
-            return place["S3Uri"].rstrip("/")
+            return s3_output["S3Uri"].rstrip("/")
     raise StepFailed(
         f"ClientError: no output has the LocalPath of Environment.output_path, {local!r}"
     )
