@@ -140,7 +140,8 @@ class TrainStepConfig(ScriptSettings):
         torchrun = {
             **(processes if self.processes_per_node else {}),
             "PET_MAX_RESTARTS": str(self.max_restarts),
-            # SageMaker waits two minutes between SIGTERM and SIGKILL; torchrun's default is 30 s.
+            # When the job is stopped: SageMaker waits two minutes between SIGTERM and SIGKILL, and
+            # torchrun 30 s by default. Before a restart in place it always waits 30 s.
             "PET_SHUTDOWN_TIMEOUT": "100",
         }
         if self.script:
