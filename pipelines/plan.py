@@ -15,8 +15,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from pipelines.delivery import saved_plan
-from pipelines.delivery.budget import plan_pipeline
 from pipelines.delivery.pipeline_objects import compare_environments
+from pipelines.delivery.recipe_plan import plan_pipeline
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     EnvOption,

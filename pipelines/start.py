@@ -29,8 +29,8 @@ from pipelines.approve import approve_after
 from pipelines.compile.provenance_asset import read_recorded_recipe
 from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.delivery import budget
-from pipelines.delivery.budget import NEW_DATA
 from pipelines.delivery.fallback_instance_types import STEP, TYPE, choose_next_type
+from pipelines.delivery.recipe_plan import NEW_DATA
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ChampionOption,
@@ -43,7 +43,7 @@ from pipelines.recipe.cli_options import (
 from pipelines.recipe.environments import refuse_other_caller
 from pipelines.registry import ledger
 from pipelines.registry.champion import build_champion_parameters
-from pipelines.run_report.training_pace import DISPLAY
+from pipelines.run_report.run_progress import DISPLAY
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.commands import start as verb
 from trainyard.commands.start import FROM_STEP

@@ -4,7 +4,7 @@ python -m pipelines.watch [EXECUTION ARN] [--recipe R | --pipeline NAME] [--poll
 """
 
 from pipelines.recipe.cli_options import make_run_options, require_recipe_for
-from pipelines.run_report.training_pace import DISPLAY
+from pipelines.run_report.run_progress import DISPLAY
 from trainyard.commands import watch
 from trainyard.terminal import extend_verb, run
 

@@ -17,15 +17,15 @@ from pipelines.run_report.run_pictures import (
     draw_script_metrics,
     render_plot,
 )
-from pipelines.run_report.training_pace import (
+from pipelines.run_report.step_documents import (
     format_demand,
     format_value,
     read_evaluation,
     read_gate,
     read_metrics,
-    read_pace,
     read_training,
 )
+from pipelines.run_report.training_pace import read_pace
 from trainyard.console.app_hooks import Panel, create_environment
 from trainyard.console.outcomes import Outcome
 from trainyard.runs.execution import Execution, Step

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from conditions.check_table import Picture, load_checks
 from conditions.gate_documents import Gate
-from pipelines.run_report.training_pace import find_check
+from pipelines.run_report.step_documents import find_check
 from steps.evaluate.evaluation_document import Evaluation
 
 MODEL, OTHER, GOOD, BAD = "#2563eb", "#7c8ba1", "#16a34a", "#dc2626"

@@ -1,29 +1,19 @@
 """Compare the pace (time per step) of a training job with earlier jobs and its forecast."""
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
-from conditions.check_table import GateCheck, load_checks
-from conditions.gate_documents import Gate
-from conditions.no_champion import NONE
 from pipelines.advice.training_setting import LoopTraining, derive_described_training
-from steps.evaluate.evaluation_document import Evaluation
+from pipelines.run_report.step_documents import is_ours
 from training.layout import Layout
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.runs.execution import Execution
-from trainyard.runs.metric_lines import compile_definitions, parse_line_metrics
 from trainyard.runs.run_display import (
-    Display,
     Steps,
-    build_metrics_table,
     read_latest_metrics,
-    read_training_metrics,
 )
 from trainyard.runs.training_speed import STEP, ExpectedTime, Pace, Seconds, estimate_expected_time
 from trainyard.validate.rules.job_view import PROCESSES
@@ -151,169 +141,3 @@ def forecast_step_time(training: LoopTraining) -> ExpectedTime:
         "optimizer": optimizer,
     }
     return ExpectedTime(seconds=parts, most=step.p90, grounds="is foreseen")
-
-
-# Show our executions in a terminal: the gate's checks, and the progress of the training.
-
-
-def build_gate_table(execution: Execution, steps: Steps) -> Table | None:
-    """Return a table of the gate's checks; None if there is no verdict yet."""
-    if "Gate" not in steps or steps["Gate"].status != "Succeeded":
-        return None
-    gate = read_gate(execution, steps)
-    return build_checks_table(gate) if gate else None
-
-
-def build_checks_table(gate: Gate) -> Table:
-    """Return a table with one row for each check in gate.json."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("gate")
-    table.add_column("value", justify="right")
-    if has_limits := any(format_limits(check) for check in gate["checks"]):
-        table.add_column("limits", justify="right")
-    table.add_column("demanded", justify="right")
-    table.add_column("")
-    for check in gate["checks"]:
-        verdict = ("pass", "green") if check["passed"] else ("reject", "red")
-        table.add_row(
-            check["name"],
-            format_value(check, gate),
-            *([format_limits(check)] if has_limits else []),
-            format_demand(check),
-            Text(*verdict),
-        )
-    return table
-
-
-def build_script_table(execution: Execution, steps: Steps) -> Table | None:
-    """Return a table of the latest metrics of a user's own script; None for our loop."""
-    metrics = read_training_metrics(execution, steps)
-    return None if any(map(is_ours, metrics.values())) else build_metrics_table(execution, steps)
-
-
-def read_progress(job: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return (steps done, all steps) of our training job; None before its first metric."""
-    step_count = read_latest_metrics(job).get("train:step")
-    total = job.get("HyperParameters", {}).get("max_steps", "")
-    return (step_count, int(total)) if step_count is not None and total.isdigit() else None
-
-
-PACES = Paces()
-DISPLAY = Display(
-    watch="python -m pipelines.watch",
-    tables=(build_script_table, PACES.build_table, build_gate_table),
-    progress=read_progress,
-    warns=PACES.remark_on_job,
-)
-
-
-# Read the documents that our steps write: evaluation.json, gate.json, metric lines.
-
-PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
-
-
-def read_gate(execution: Execution, steps: Steps) -> Gate | None:
-    """Return gate.json; None if the execution has none."""
-    if "Gate" not in steps:
-        return None
-    document: Any = execution.read_output_json(steps["Gate"], "gate", "gate.json")
-    return document
-
-
-def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
-    """Return evaluation.json; None if the execution has none."""
-    if "Evaluate" not in steps:
-        return None
-    document: Any = execution.read_output_json(steps["Evaluate"], "evaluation", "evaluation.json")
-    return document
-
-
-def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
-    """Return the metric lines of the training job, as ``parse_history`` does."""
-    return parse_history(execution.all_lines(steps["Train"])) if "Train" in steps else []
-
-
-def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
-    """Return the values of each metric of a user's own script, by name, in the order of the log;
-    empty for our loop.
-    """
-    job = steps["Train"].job if "Train" in steps else None
-    if job is None:
-        return {}
-    metric_definitions = compile_definitions(execution.training_job(job[1]))
-    if is_ours(definition.name for definition in metric_definitions):
-        return {}
-    values: dict[str, list[float]] = {definition.name: [] for definition in metric_definitions}
-    for line in execution.all_lines(steps["Train"]):
-        if sample := parse_line_metrics(metric_definitions, line):
-            for name, value in sample.values.items():
-                values[name].append(value)
-    return {name: samples for name, samples in values.items() if samples}
-
-
-def is_ours(metrics: Iterable[str]) -> bool:
-    """Return whether a training job with these metrics runs Trainyard's loop."""
-    return "train:step" in metrics
-
-
-def parse_history(lines: Iterable[str]) -> list[dict[str, float]]:
-    """Return the metric lines in a training job's log, ordered by step: lines that start with
-    ``step=``.
-
-    Each maps metric names to values.
-    """
-    lines_by_step: dict[tuple[float, frozenset[str]], dict[str, float]] = {}
-    for line in lines:
-        if line.startswith("step="):
-            metrics = {name: float(value) for name, value in PAIR.findall(line)}
-            # A resumed job logs some steps twice: the last line counts.
-            lines_by_step[metrics["step"], frozenset(metrics)] = metrics
-    return sorted(lines_by_step.values(), key=lambda metrics: metrics["step"])
-
-
-Row = Mapping[str, Any]
-"""One check in gate.json."""
-
-
-@cache
-def find_check(kind: str | None) -> GateCheck | None:
-    """Return the first entry of this kind in the table of checks; None if there is none."""
-    return next((check for check in load_checks() if check.kind == kind), None)
-
-
-def format_value(row: Row, gate: Mapping[str, Any]) -> str:
-    """Return the value of a check, or why it has none."""
-    champion_kinds = [check.kind for check in load_checks() if "champion" in check.needs]
-    is_compared = row.get("kind") in champion_kinds
-    if row["value"] is None and is_compared and gate.get("champion") == NONE:
-        return f"no champion, cold_start: {gate.get('cold_start')}"
-    return _format_number(row["value"])
-
-
-def format_demand(row: Row) -> str:
-    """Return the check's requirement of its value, or of one of its limits, as text."""
-    default_limit = "at most" if row["direction"] == "lower" else "at least"
-    return f"{_limit(row) or default_limit} {_format_number(row['threshold'])}"
-
-
-def format_limits(row: Row) -> str:
-    """Return ``low to high``; empty if the check has no limits."""
-    low, high = row.get("low"), row.get("high")
-    if low is None and high is None:
-        return ""
-    if _limit(row) == "high at most":  # such a check has no lower limit
-        return f"at most {_format_number(high)}"
-    return (
-        f"{'-∞' if low is None else _format_number(low)} to "
-        f"{'∞' if high is None else _format_number(high)}"
-    )
-
-
-def _limit(row: Row) -> str | None:
-    """Return the limit that the check compares, such as ``high at most``; None for the value."""
-    check_entry = find_check(row.get("kind"))
-    return check_entry.limit if check_entry else None
-
-
-def _format_number(value: float | None) -> str:
-    return "missing" if value is None else f"{value:.4f}"

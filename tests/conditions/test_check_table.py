@@ -8,7 +8,7 @@ import pytest
 from conditions.check_table import Demands, GateCheck, list_fields, load_checks
 from conditions.gate_check import check_maximum
 from conditions.gate_documents import Evidence
-from pipelines.run_report.training_pace import format_demand, format_limits, format_value
+from pipelines.run_report.step_documents import format_demand, format_limits, format_value
 from steps.gate.config import GateConfig
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
@@ -42,7 +42,7 @@ import json, sys
 from pathlib import Path
 from conditions.gate_arguments import build_arguments
 from pipelines.recipe.read_recipe import load
-from pipelines.run_report.training_pace import build_checks_table
+from pipelines.run_report.run_progress import build_checks_table
 from pipelines.run_report import run_pictures as pictures
 from pipelines.run_report.run_panels import PANELS
 from steps.gate import job

@@ -26,10 +26,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.checkpoint import find_files, marker, read_slices, save
+from training.checkpoint.block_hashes import Torn
 from training.checkpoint.marker import Lineage, Marker
 from training.checkpoint.rendezvous import LoneRank, StoreExchange
 from training.checkpoint.save import Share
-from training.checkpoint.tensor_table import Torn
 from training.in_place_restart import Attempt
 from training.strategies.ranks import Ranks, connect, is_lost_peer
 from training.weights.starting_weights import Start

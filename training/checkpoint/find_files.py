@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from training.checkpoint import marker
+from training.checkpoint.block_hashes import LocalFile, Source, Torn, build_hashes_path
 from training.checkpoint.marker import DamagedMarkerError, Marker
 from training.checkpoint.rendezvous import LoneRank, StoreExchange
-from training.checkpoint.tensor_table import LocalFile, Source, Torn, build_hashes_path
 from trainyard.common.errors import TrainingError
 
 # Serving files between machines. A machine that was restarted with an empty disk has no files; the

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from training.checkpoint.tensor_table import BLOCK, HASH, Table, build_hashes_path
+from training.checkpoint.block_hashes import BLOCK, HASH, build_hashes_path
+from training.checkpoint.tensor_table import Table
 from training.identity import Parts
 from trainyard.common.hashes import json_sha256
 

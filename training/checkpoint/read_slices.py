@@ -20,18 +20,20 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from training.checkpoint.marker import CheckpointFile
-from training.checkpoint.tensor_table import (
+from training.checkpoint.block_hashes import (
     BLOCK,
     HASH,
-    WIDTHS,
-    Layout,
-    Part,
     Source,
-    Table,
     Torn,
     VerifiedReader,
     build_hashes_path,
+)
+from training.checkpoint.marker import CheckpointFile
+from training.checkpoint.tensor_table import (
+    WIDTHS,
+    Layout,
+    Part,
+    Table,
     build_part_header,
     parse_header,
 )

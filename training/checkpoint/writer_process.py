@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from training.checkpoint.tensor_table import BLOCK, build_hashes_path, hash_blocks
+from training.checkpoint.block_hashes import BLOCK, build_hashes_path, hash_blocks
 from trainyard.common import atomic_file
 
 AT_ONCE = 256 * BLOCK  # 4 MiB: bytes that are in memory at a time

@@ -11,7 +11,7 @@ import typer
 from pipelines import plan as verb
 from pipelines.compile.compilation import Asset
 from pipelines.delivery import saved_plan, upsert_lock
-from pipelines.delivery.budget import describe_changed_files, plan_pipeline
+from pipelines.delivery.recipe_plan import describe_changed_files, plan_pipeline
 from pipelines.upsert import main as upsert_main
 from pipelines.upsert import upsert
 from tests.pipelines.upserting import NAME, clean_aws, definition

@@ -15,7 +15,7 @@ from pipelines.run_report.run_panels import (
     round_value,
     summarize_seeds,
 )
-from pipelines.run_report.training_pace import parse_history
+from pipelines.run_report.step_documents import parse_history
 from tests.trainyard.console.test_frozen_page import PACKAGE, References, render, step
 
 pytestmark = pytest.mark.long

@@ -7,13 +7,12 @@ import pytest
 
 from pipelines.advice.training_setting import derive_described_training
 from pipelines.run_report.run_panels import PANELS
+from pipelines.run_report.run_progress import build_checks_table, read_progress
+from pipelines.run_report.step_documents import read_metrics
 from pipelines.run_report.training_pace import (
     LOOK_BACK,
     Paces,
-    build_checks_table,
     forecast_step_time,
-    read_metrics,
-    read_progress,
     read_step_seconds,
 )
 from tests.pipelines.advice.test_training_setting import job as hyperparameters

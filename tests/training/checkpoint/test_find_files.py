@@ -16,10 +16,10 @@ import torch
 from torch.distributed import HashStore
 
 from training.checkpoint import checkpoints as checkpoint
+from training.checkpoint.block_hashes import Torn
 from training.checkpoint.checkpoints import Checkpoints
 from training.checkpoint.find_files import AT_ONCE, RemoteFile, Server
 from training.checkpoint.rendezvous import StoreExchange
-from training.checkpoint.tensor_table import Torn
 from training.strategies.ranks import Ranks
 
 

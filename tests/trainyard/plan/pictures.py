@@ -16,7 +16,7 @@ from pathlib import Path
 from pipelines import definition
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
-from pipelines.delivery.budget import describe_changed_files, with_budget
+from pipelines.delivery.recipe_plan import describe_changed_files, with_budget
 from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load
 from trainyard.foresight.interval import Spread

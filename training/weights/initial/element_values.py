@@ -10,18 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from training.weights.initial.element_numbers import DRAW_FUNCTIONS, Runs, derive_key, draw_bits
 from training.weights.initial.initial_values import Part
-from training.weights.initial.replay import (
-    DRAW_FUNCTIONS,
-    EMPTY,
-    OVERWRITING,
-    RecorderProtocol,
-    Runs,
-    Step,
-    View,
-    derive_key,
-    draw_bits,
-)
+from training.weights.initial.replay import EMPTY, OVERWRITING, RecorderProtocol, Step, View
 
 aten = torch.ops.aten
 CONSTANT = {
