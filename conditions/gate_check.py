@@ -131,13 +131,7 @@ def compare(
 
 
 def check_maximum(
-    *,
-    kind: str,
-    metric: str,
-    value: float | None,
-    most: float,
-    demand: str,
-    missing: str,
+    *, kind: str, metric: str, value: float | None, most: float, demand: str, missing: str
 ) -> Check:
     """Return the outcome of checking that a value is at most ``most``, field ``max_<metric>``."""
     return compare(

@@ -392,10 +392,7 @@ class Compilation:
         """
         if not self.recipe.packages.wheelhouse:
             return None
-        script = {
-            "train": self.project,
-            "evaluate": self.evaluation,
-        }.get(step)
+        script = {"train": self.project, "evaluate": self.evaluation}.get(step)
         lists = list_requirements(self._collect_step_files(step), script)
         location = (self.account.bucket, f"{self.prefix}/code/wheels")
         house = Wheelhouse(*location, lists, list_job_pythons(self.recipe))

@@ -21,12 +21,7 @@ from pipelines.compile.training_inputs import refuse_other_base
 from pipelines.delivery import budget, saved_plan, upsert_lock
 from pipelines.delivery.saved_plan import create_buckets, refuse_invalid, upload_code
 from pipelines.delivery.wheel_download import refuse_missing
-from pipelines.recipe.cli_options import (
-    NOT_GIVEN,
-    ChampionOption,
-    EnvOption,
-    SetOption,
-)
+from pipelines.recipe.cli_options import NOT_GIVEN, ChampionOption, EnvOption, SetOption
 from pipelines.recipe.environments import refuse_other_caller
 from pipelines.registry.champion import build_champion_parameters
 from pipelines.start import follow, start

@@ -142,9 +142,7 @@ def make_output(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
     return ProcessingOutput(
         output_name=name,
         s3_output=ProcessingS3Output(
-            s3_uri=uri,
-            local_path=f"/opt/ml/processing/output/{name}",
-            s3_upload_mode="EndOfJob",
+            s3_uri=uri, local_path=f"/opt/ml/processing/output/{name}", s3_upload_mode="EndOfJob"
         ),
     )
 

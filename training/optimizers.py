@@ -51,9 +51,7 @@ def find_decayed(model: nn.Module) -> set[str]:
 
 
 def build_optimizer(
-    config: TrainConfig,
-    model: nn.Module,
-    decay: set[str] | None = None,
+    config: TrainConfig, model: nn.Module, decay: set[str] | None = None
 ) -> torch.optim.Optimizer:
     """Return the configured optimizer.
 

@@ -67,11 +67,7 @@ class Cost:
 
 
 def run(
-    raw: Sequence[Path],
-    folder: Path,
-    hosts: int,
-    arguments: Sequence[str],
-    apart: bool = False,
+    raw: Sequence[Path], folder: Path, hosts: int, arguments: Sequence[str], apart: bool = False
 ) -> list[Cost]:
     """Run instances, one for each folder of raw data, of a job that has so many ``hosts``;
     ``apart``: each is a job of its own.

@@ -17,9 +17,7 @@ from benchmarks.whole_loop.rehearsal import Seen, faults, rehearse
 from trainyard.terminal import console, run
 
 
-def main(
-    plot: Annotated[Path | None, typer.Option(help="Draw what happened.")] = None,
-) -> None:
+def main(plot: Annotated[Path | None, typer.Option(help="Draw what happened.")] = None) -> None:
     """Run the loop once."""
     with tempfile.TemporaryDirectory() as folder:
         seen = rehearse(Path(folder) / "aws")

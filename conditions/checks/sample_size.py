@@ -29,10 +29,7 @@ EXAMPLES: GateCheck = GateCheck(
     kind="sample_size",
     fields=(
         Field(
-            name="min_examples",
-            value_type=int,
-            ge=1,
-            doc="Examples that the test split must have.",
+            name="min_examples", value_type=int, ge=1, doc="Examples that the test split must have."
         ),
     ),
     judge=lambda evidence, demands: [

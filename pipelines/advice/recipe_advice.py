@@ -291,10 +291,7 @@ def write_advised_recipe(
 
 
 def _validate_changed_recipe(
-    path: Path,
-    overrides: Sequence[str],
-    train_changes: Mapping[str, Any],
-    environment: str | None,
+    path: Path, overrides: Sequence[str], train_changes: Mapping[str, Any], environment: str | None
 ) -> None:
     """Read the recipe with all the changes, in the same way as the new file will be read."""
     assigned_fields = {name: value for name, value in train_changes.items() if name != "loop"}

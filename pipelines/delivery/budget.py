@@ -13,16 +13,9 @@ from pipelines.delivery.training_estimate import foresee
 from pipelines.recipe.sections import Budget
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS
 from trainyard.plan.cache_prediction import History, Outcome, predict
-from trainyard.plan.pipeline_plan import (
-    apply_parameters,
-)
+from trainyard.plan.pipeline_plan import apply_parameters
 from trainyard.plan.prices import Prices, load
-from trainyard.plan.run_cost import (
-    Cost,
-    Verdict,
-    estimate,
-    sum_known,
-)
+from trainyard.plan.run_cost import Cost, Verdict, estimate, sum_known
 
 
 @dataclass(frozen=True, slots=True)

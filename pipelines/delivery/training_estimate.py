@@ -19,11 +19,7 @@ from trainyard.foresight.interrupted_run import foresee as foresee_run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.measured_corrections import Calibration
 from trainyard.foresight.step_time import Time
-from trainyard.plan.run_cost import (
-    Foreseen,
-    Foresight,
-    NotForeseen,
-)
+from trainyard.plan.run_cost import Foreseen, Foresight, NotForeseen
 from trainyard.runs.run_display import format_duration
 from trainyard.validate.outer_form import read
 from trainyard.validate.rules.job_view import Job, select_training_jobs

@@ -98,10 +98,7 @@ def build_config_request(release: Release) -> dict[str, Any]:
         "InitialInstanceCount": deploy.instance_count,
         "InitialVariantWeight": 1.0,
     }
-    request: dict[str, Any] = {
-        "EndpointConfigName": release.name,
-        "ProductionVariants": [variant],
-    }
+    request: dict[str, Any] = {"EndpointConfigName": release.name, "ProductionVariants": [variant]}
     if deploy.capture_share:
         request["DataCaptureConfig"] = {
             "EnableCapture": True,
@@ -136,10 +133,7 @@ def build_alarm_requests(release: Release) -> Iterator[dict[str, Any]]:
         yield (
             _build_alarm_fields(release, "errors", deploy.max_error_share)
             | of_minute
-            | {
-                "MetricName": "Invocation5XXErrors",
-                "Statistic": "Average",
-            }
+            | {"MetricName": "Invocation5XXErrors", "Statistic": "Average"}
         )
     if deploy.max_p95_ms is not None:
         yield (

@@ -293,8 +293,4 @@ def build_violations(period: Period, least_psi: float) -> Iterator[dict[str, str
                 f"Baseline drift distance: {change.psi:.4g} exceeds threshold: {least_psi:g} "
                 f"(population stability index; {change.movement}, Holm's p {change.chance:.2g})"
             )
-        yield {
-            "feature_name": change.feature,
-            "constraint_check_type": check,
-            "description": text,
-        }
+        yield {"feature_name": change.feature, "constraint_check_type": check, "description": text}

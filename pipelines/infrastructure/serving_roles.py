@@ -81,10 +81,7 @@ def deploy_statements(subject: Subject) -> Iterator[Statement | Gap]:
     yield from _allow_input_decryption(subject)
     yield from _allow_deployment(subject, new)
     yield Statement(
-        sid="PassJobRole",
-        actions=("iam:PassRole",),
-        resources=(new.role,),
-        conditions=SAGEMAKER,
+        sid="PassJobRole", actions=("iam:PassRole",), resources=(new.role,), conditions=SAGEMAKER
     )
     # Developer guide, "Amazon SageMaker API Permissions": CreateEndpoint needs this for a
     # configuration with a key.

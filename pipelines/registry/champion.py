@@ -27,9 +27,7 @@ from trainyard.runs.execution import Step
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
-NO_CHAMPION = {
-    "no-champion.json": json.dumps({"champion": None}).encode(),
-}
+NO_CHAMPION = {"no-champion.json": json.dumps({"champion": None}).encode()}
 """Folder that ChampionModelUri names if there is no champion, because a ProcessingInput
 must exist.
 """

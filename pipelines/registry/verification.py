@@ -551,10 +551,7 @@ def run_approval_checks(evidence: Evidence, *, deep: bool = False) -> Iterator[F
     are checked; ``deep``: also every byte. Of a promoted package, every byte of its copies is
     checked.
     """
-    splits = {
-        "test split": split("test", deep=True),
-        "train split": split("train", deep=deep),
-    }
+    splits = {"test split": split("test", deep=True), "train split": split("train", deep=deep)}
     return run_checks(evidence, select_checks(evidence, {**QUICK, **BYTES, **splits}))
 
 

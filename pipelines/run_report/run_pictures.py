@@ -253,11 +253,7 @@ def _divide_by_threshold(check: dict[str, Any]) -> dict[str, float] | None:
     value = divide(check["value"])
     if value is None:
         return None
-    return {
-        "value": value,
-        "low": min([value, *ends]),
-        "high": max([value, *ends]),
-    }
+    return {"value": value, "low": min([value, *ends]), "high": max([value, *ends])}
 
 
 GATE_PICTURES: dict[Picture, Callable[[Gate, Evaluation | None], str | None]] = {

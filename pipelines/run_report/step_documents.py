@@ -11,9 +11,7 @@ from conditions.no_champion import NONE
 from steps.evaluate.evaluation_document import Evaluation
 from trainyard.runs.execution import Execution
 from trainyard.runs.metric_lines import compile_definitions, parse_line_metrics
-from trainyard.runs.run_display import (
-    Steps,
-)
+from trainyard.runs.run_display import Steps
 
 PAIR = re.compile(r"(\w+)=([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)")
 

@@ -11,10 +11,7 @@ from training.layout import Layout
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.runs.execution import Execution
-from trainyard.runs.run_display import (
-    Steps,
-    read_latest_metrics,
-)
+from trainyard.runs.run_display import Steps, read_latest_metrics
 from trainyard.runs.training_speed import STEP, ExpectedTime, Pace, Seconds, estimate_expected_time
 from trainyard.validate.rules.job_view import PROCESSES
 

@@ -11,13 +11,7 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 from steps.evaluate.config import EvaluateConfig, Leaks
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import format_arguments
-from steps.processing import (
-    Splits,
-    StepContext,
-    make_input,
-    processing_step,
-    split_argument,
-)
+from steps.processing import Splits, StepContext, make_input, processing_step, split_argument
 from training.weights.starting_weights import BASE
 
 SPLITS = ("train", "test")

@@ -155,11 +155,7 @@ def _score_base(
 
 
 def _build_header(
-    name: str,
-    champion: str | None,
-    trained: TrainedModel,
-    challenger: TrainedModel,
-    test: Dataset,
+    name: str, champion: str | None, trained: TrainedModel, challenger: TrainedModel, test: Dataset
 ) -> dict[str, Any]:
     """Return the header of a table of scores."""
     return {
@@ -223,11 +219,7 @@ def measure_test_latency(workload: Workload, model: nn.Module, test: Dataset) ->
 
 @torch.inference_mode()
 def _time_request(
-    workload: Workload,
-    model: nn.Module,
-    test: Dataset,
-    index: int,
-    preparation: Preparation,
+    workload: Workload, model: nn.Module, test: Dataset, index: int, preparation: Preparation
 ) -> float:
     """Return the seconds of one request, from the stored sample to the output in memory."""
     device = next(model.parameters()).device

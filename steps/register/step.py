@@ -218,9 +218,7 @@ def register_step(
     )
     metric_values = {
         metric: JsonGet(
-            step_name=evaluate.name,
-            property_file="Evaluation",
-            json_path=f"metrics.{metric}.value",
+            step_name=evaluate.name, property_file="Evaluation", json_path=f"metrics.{metric}.value"
         )
         for metric in metrics
     }
@@ -237,8 +235,7 @@ def register_step(
         # A Join makes strings of them, because customer metadata refuse a bare number.
         **{
             name: Join(
-                on="",
-                values=[JsonGet(step_name=gate.name, property_file="Record", json_path=name)],
+                on="", values=[JsonGet(step_name=gate.name, property_file="Record", json_path=name)]
             )
             for name in RECORD_KEYS
         },

@@ -11,14 +11,7 @@ from steps.shard.raw_objects import ShardObject
 from steps.shard.shard_plan import EXAMPLES, SPLITS, SUMMARY, Plan
 from steps.shard.shard_progress import PackedUnit
 from steps.shard.survey import Counts, Survey
-from training.data.manifest import (
-    Files,
-    Manifest,
-    Raw,
-    Shards,
-    Source,
-    format_manifest,
-)
+from training.data.manifest import Files, Manifest, Raw, Shards, Source, format_manifest
 from training.data.shard_writer import list_variable_fields
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError

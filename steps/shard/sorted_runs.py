@@ -218,8 +218,7 @@ def read_keys(
 
 SURVEY_KEYS = KEYS[:3]
 NO_KEYS = pa.RecordBatch.from_pylist(
-    [],
-    schema=pa.schema(zip(SURVEY_KEYS, (pa.uint64(), pa.uint64(), pa.uint32()), strict=True)),
+    [], schema=pa.schema(zip(SURVEY_KEYS, (pa.uint64(), pa.uint64(), pa.uint32()), strict=True))
 )
 
 

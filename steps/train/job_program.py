@@ -36,9 +36,7 @@ def make_s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> 
         input_mode=input_mode,
         data_source=DataSource(
             s3_data_source=S3DataSource(
-                s3_data_type="S3Prefix",
-                s3_uri=uri,
-                s3_data_distribution_type="FullyReplicated",
+                s3_data_type="S3Prefix", s3_uri=uri, s3_data_distribution_type="FullyReplicated"
             )
         ),
     )
@@ -68,10 +66,7 @@ def make_split_channel(config: TrainStepConfig, splits: Splits, split: str) -> C
 
 
 def _make_mounted_channel(
-    name: str,
-    system: str,
-    kind: str,
-    path: str | PipelineVariable,
+    name: str, system: str, kind: str, path: str | PipelineVariable
 ) -> Channel:
     """Return a channel that mounts a folder of a file system, read-only."""
     return Channel(
@@ -163,10 +158,7 @@ class ScriptDriver(OwnDriver, DistributedConfig):
 
 
 def build_loop_program(
-    context: StepContext,
-    config: TrainStepConfig,
-    splits: Splits,
-    workload: Mapping[str, str],
+    context: StepContext, config: TrainStepConfig, splits: Splits, workload: Mapping[str, str]
 ) -> Program:
     """Return the program of Trainyard's own loop, with channels ``train`` and ``validation``.
 

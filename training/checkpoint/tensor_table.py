@@ -190,11 +190,7 @@ def _assign_parts(
 
 
 def _assign_pieces(
-    name: str,
-    width: int,
-    spread: Spread,
-    loads: dict[int, int],
-    not_written: dict[int, set[str]],
+    name: str, width: int, spread: Spread, loads: dict[int, int], not_written: dict[int, set[str]]
 ) -> tuple:
     """Return (rank, offsets, sizes) of each part; add to ``loads`` and ``not_written``."""
     pieces = []

@@ -314,10 +314,7 @@ def encode_npy(arrays: list[np.ndarray]) -> list[bytes | memoryview]:
     description["shape"] = (sum(map(len, arrays)),)
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, description)
-    return [
-        header.getvalue(),
-        *(array.view(np.uint8).data for array in arrays if len(array)),
-    ]
+    return [header.getvalue(), *(array.view(np.uint8).data for array in arrays if len(array))]
 
 
 def count_samples(samples: Samples, fields: Mapping[str, Field]) -> int:

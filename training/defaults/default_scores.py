@@ -61,10 +61,7 @@ def build_columns(measurements: Measurements) -> dict[str, np.ndarray]:
 
 
 def iter_rows(
-    workload: Measuring,
-    dataset: Dataset,
-    slices: Sequence[str] = (),
-    share: Share | None = None,
+    workload: Measuring, dataset: Dataset, slices: Sequence[str] = (), share: Share | None = None
 ) -> Iterator[tuple[Samples, dict[str, np.ndarray]]]:
     """Yield (samples, columns ``example`` and ``group`` of these samples).
 

@@ -18,10 +18,7 @@ from typing import Annotated, Any, Literal
 import torch
 import typer
 from torch import Tensor
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-)
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.distributed.device_mesh import init_device_mesh
 
 from training.command_line import run

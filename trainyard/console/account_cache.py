@@ -186,10 +186,7 @@ class Account:
         return f"{arn}/execution/{execution}"
 
     def ask(
-        self,
-        operation: str,
-        seconds: float | Callable[[Any], float] | None = None,
-        **request: Any,
+        self, operation: str, seconds: float | Callable[[Any], float] | None = None, **request: Any
     ) -> dict[str, Any]:
         """Return SageMaker's response to a Describe or List operation, from the cache if recent."""
 

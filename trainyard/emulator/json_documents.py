@@ -72,11 +72,7 @@ class RepeatedWrite:
                 if self.pending:
                     return
                 self.pending = True
-            log.error(
-                "%s cannot be written to disk: %s; retrying",
-                self._label,
-                error,
-            )
+            log.error("%s cannot be written to disk: %s; retrying", self._label, error)
             threading.Thread(target=self._retry_write, daemon=True).start()
 
     def _retry_write(self) -> None:

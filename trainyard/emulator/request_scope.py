@@ -205,11 +205,7 @@ def is_listed(request: dict, name: str, creation_time: float, modification_time:
 
 
 def make_page(
-    field: str,
-    items: Sequence[dict],
-    request: dict,
-    size: int,
-    show: Callable[[dict], dict] = dict,
+    field: str, items: Sequence[dict], request: dict, size: int, show: Callable[[dict], dict] = dict
 ) -> dict:
     """Return one page of ``items``: ``{field: [...], "NextToken": ...}``.
 

@@ -17,13 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from botocore.auth import (
-    HmacV1QueryAuth,
-    S3SigV4Auth,
-    S3SigV4QueryAuth,
-    SigV4Auth,
-    SigV4QueryAuth,
-)
+from botocore.auth import HmacV1QueryAuth, S3SigV4Auth, S3SigV4QueryAuth, SigV4Auth, SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from werkzeug import Request

@@ -259,14 +259,7 @@ def _count_trained_head_weights(setting: Setting, stage: Stage) -> float:
 GIB = 2**30
 When = Literal["forward", "backward", "step", "save"]
 STAYS = ("parameters", "gradients", "optimizer")
-CATEGORIES = (
-    *STAYS,
-    "activations",
-    "gathered",
-    "logits",
-    "buffers",
-    "reserve",
-)
+CATEGORIES = (*STAYS, "activations", "gathered", "logits", "buffers", "reserve")
 """Uses of memory. gathered: full weights and gradients of units that ranks share. buffers: what a
 backward pass needs in addition to what was kept for it. reserve: what torch's caching allocator
 reserves beyond what is allocated."""

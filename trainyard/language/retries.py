@@ -68,11 +68,7 @@ if TYPE_CHECKING:
 else:
     Cause = Literal[*WORDS]
 
-LIMITS = {
-    "IntervalSeconds": (1, 43_200),
-    "MaxAttempts": (0, 20),
-    "ExpireAfterMin": (0, 14_400),
-}
+LIMITS = {"IntervalSeconds": (1, 43_200), "MaxAttempts": (0, 20), "ExpireAfterMin": (0, 14_400)}
 """Mapping of a member of a policy to its (smallest, largest) allowed value. If MaxAttempts or
 ExpireAfterMin is 0, nothing is retried."""
 

@@ -65,17 +65,11 @@ ESTIMATOR = {
     ),
     **_prefix_places(
         "stopping_condition:StoppingCondition",
-        {
-            "max_run": "max_runtime_in_seconds",
-            "max_wait": "max_wait_time_in_seconds",
-        },
+        {"max_run": "max_runtime_in_seconds", "max_wait": "max_wait_time_in_seconds"},
     ),
     **_prefix_places(
         "output_data_config:OutputDataConfig",
-        {
-            "output_path": "s3_output_path",
-            "output_kms_key": "kms_key_id",
-        },
+        {"output_path": "s3_output_path", "output_kms_key": "kms_key_id"},
     ),
     **_prefix_places(
         "networking:Networking",
@@ -88,10 +82,7 @@ ESTIMATOR = {
     ),
     **_prefix_places(
         "checkpoint_config:CheckpointConfig",
-        {
-            "checkpoint_s3_uri": "s3_uri",
-            "checkpoint_local_path": "local_path",
-        },
+        {"checkpoint_s3_uri": "s3_uri", "checkpoint_local_path": "local_path"},
     ),
     **_prefix_places(
         "source_code:SourceCode", {"entry_point": "entry_script", "source_dir": "source_dir"}

@@ -142,9 +142,7 @@ def _allow_file_systems(subject: Subject, systems: set[tuple[str, str]]) -> Iter
     """
     lustre = [name for kind, name in systems if kind == "FSxLustre"]
     yield Statement(
-        sid="FileSystems",
-        actions=("fsx:DescribeFileSystems",),
-        resources=("*",) if lustre else (),
+        sid="FileSystems", actions=("fsx:DescribeFileSystems",), resources=("*",) if lustre else ()
     )
     others = sorted(name for kind, name in systems if kind == "EFS")
     yield Statement(

@@ -34,8 +34,7 @@ TemplateOption = Annotated[
     bool, typer.Option("--template", help="Print a CloudFormation template of all roles.")
 ]
 EndpointsOption = Annotated[
-    bool,
-    typer.Option("--endpoints", help="List the VPC endpoints that an isolated network needs."),
+    bool, typer.Option("--endpoints", help="List the VPC endpoints that an isolated network needs.")
 ]
 CheckOption = Annotated[
     Path | None,
@@ -230,9 +229,7 @@ class _Grant:
 
 
 def _is_implied(
-    key: tuple[str, str],
-    wide: frozenset[str],
-    conditions: Mapping[tuple[str, str], frozenset[str]],
+    key: tuple[str, str], wide: frozenset[str], conditions: Mapping[tuple[str, str], frozenset[str]]
 ) -> bool:
     """Return whether ``conditions`` imply the condition ``key`` (operator and condition key) with
     the values ``wide``.

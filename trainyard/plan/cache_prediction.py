@@ -110,11 +110,7 @@ class History:
     """
 
     def __init__(
-        self,
-        sagemaker: Any,
-        pipeline: str | None,
-        before: datetime | None = None,
-        s3: Any = None,
+        self, sagemaker: Any, pipeline: str | None, before: datetime | None = None, s3: Any = None
     ) -> None:
         self._sagemaker, self.s3 = sagemaker, s3
         self._before = before

@@ -67,12 +67,7 @@ class Prices:
         return self._parse_price(self.table.get("storage", {}).get(kind))
 
     def compute_cluster(
-        self,
-        kind: Kind,
-        instance_type: str,
-        count: int,
-        volume_gb: float = 0.0,
-        share: float = 1.0,
+        self, kind: Kind, instance_type: str, count: int, volume_gb: float = 0.0, share: float = 1.0
     ) -> Price | None:
         """Return the price of several instances with a volume each, in USD per hour.
 

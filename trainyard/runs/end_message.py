@@ -96,9 +96,7 @@ def _post(address: str, text: str) -> None:
     # Slack requires that exactly these three characters are escaped.
     escaped_text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     request = urllib.request.Request(  # noqa: S310  # the address is the owner's secret
-        address,
-        json.dumps({"text": escaped_text}).encode(),
-        {"Content-Type": "application/json"},
+        address, json.dumps({"text": escaped_text}).encode(), {"Content-Type": "application/json"}
     )
     try:
         with urllib.request.urlopen(request, timeout=SECONDS):  # noqa: S310

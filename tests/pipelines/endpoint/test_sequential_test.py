@@ -32,8 +32,7 @@ def means(delta: float, seed: int, better: str = "lower") -> bool:
 
 
 @pytest.mark.parametrize(
-    ("rate", "share"),
-    [(0.01, 0.1), (0.05, 0.5), pytest.param(0.3, 0.2, marks=pytest.mark.sweep)],
+    ("rate", "share"), [(0.01, 0.1), (0.05, 0.5), pytest.param(0.3, 0.2, marks=pytest.mark.sweep)]
 )
 def test_an_equal_model_is_seldom_said_to_fail_more(rate: float, share: float) -> None:
     assert sum(errors(rate, rate, share, seed) for seed in range(100)) <= 11  # 5 % and 3 errors

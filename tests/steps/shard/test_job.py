@@ -11,14 +11,7 @@ import pytest
 from steps.shard import job
 from steps.shard.record_hashes import find_split
 from steps.shard.shard_plan import SPLITS
-from tests.steps.shard.conftest import (
-    ARGUMENTS,
-    RECORDS,
-    as_csv,
-    as_parquet,
-    container,
-    lines,
-)
+from tests.steps.shard.conftest import ARGUMENTS, RECORDS, as_csv, as_parquet, container, lines
 from tests.training.trainings import read_manifests
 from training.data import mixture
 from training.data.dataset import Dataset

@@ -14,10 +14,7 @@ from trainyard.common.errors import DataError
 pytestmark = pytest.mark.long
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,)), "text": Field(dtype="uint8", shape=None)}
-RAW = [
-    Raw(name="a.jsonl", records=6, duplicates=1),
-    Raw(name="b.jsonl", records=4, quarantined=2),
-]
+RAW = [Raw(name="a.jsonl", records=6, duplicates=1), Raw(name="b.jsonl", records=4, quarantined=2)]
 SOURCES = [
     Source(name="000000-of-000002", records=3, samples=5, statistics={"rows": 3}),
     Source(name="000001-of-000002", records=4, samples=6),

@@ -4,12 +4,7 @@ import threading
 
 import pytest
 
-from tests.trainyard.emulator.harness import (
-    Cloud,
-    Gate,
-    process_step,
-    until,
-)
+from tests.trainyard.emulator.harness import Cloud, Gate, process_step, until
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
 from trainyard.console.web_server import create

@@ -26,8 +26,7 @@ IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu
 PATIENCE = 120  # seconds, far more than anything here takes on a busy machine
 ENDED = ("Succeeded", "Failed", "Stopped", "CompletedWithFailures")
 needs_namespaces = pytest.mark.skipif(
-    explain_missing_namespaces() is not None,
-    reason=f"namespaces: {explain_missing_namespaces()}",
+    explain_missing_namespaces() is not None, reason=f"namespaces: {explain_missing_namespaces()}"
 )
 
 

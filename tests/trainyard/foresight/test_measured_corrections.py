@@ -85,8 +85,7 @@ def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "[]", '{"format": 2}', '{"format": 1, "trainings": [{"job": "x"}]}'],
+    "text", ["", "[]", '{"format": 2}', '{"format": 1, "trainings": [{"job": "x"}]}']
 )
 def test_what_is_no_calibration_is_refused(tmp_path: Path, text: str):
     place = tmp_path / "calibration.json"

@@ -20,8 +20,7 @@ def test_parts_make_up_the_step_and_rate_and_step_are_the_same_figure():
 
 
 @pytest.mark.parametrize(
-    "more",
-    [{"accumulation": 2}, {"recompute": "full"}, {"sequence": 4096}, {"layers": 48}],
+    "more", [{"accumulation": 2}, {"recompute": "full"}, {"sequence": 4096}, {"layers": 48}]
 )
 def test_more_work_takes_longer(more):
     common = {"gpus": 8, "shard": "full", "micro_batch": 8}

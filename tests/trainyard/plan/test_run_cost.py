@@ -72,9 +72,7 @@ def test_a_limit_is_instances_times_hours_times_price_and_the_disks(studio: Stud
     assert found["Verdict"].usd_limit == found["Register"].usd_limit == 0
 
 
-def test_what_was_seen_is_from_the_shortest_to_the_longest_run_on_the_same_machines(
-    studio: Studio,
-):
+def test_what_was_seen_is_from_the_shortest_to_the_longest_run_on_the_same_machines(studio: Studio):
     found, whole, _ = costs(studio, *CHANGED, seconds=(3600, 7200, 5400))
     train = found["Train"]
     assert train.seen == Range(3600, 7200) and train.runs_seen == 3

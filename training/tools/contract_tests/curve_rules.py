@@ -53,9 +53,7 @@ def check_training(trial: Trial) -> Iterator[Fault]:
 
 
 @rule(
-    "deterministic",
-    "another process gives the same losses and weights",
-    needs=("runs", "trains"),
+    "deterministic", "another process gives the same losses and weights", needs=("runs", "trains")
 )
 def check_determinism(trial: Trial) -> Iterator[Fault]:
     first, second = _run_first(trial), _run_second(trial)
@@ -174,12 +172,7 @@ def _run_ranks(trial: Trial, names: Sequence[str]) -> Results:
 
 
 def _run(
-    trial: Trial,
-    name: str,
-    cases: list[Case],
-    ranks: list[dict[str, str]],
-    *,
-    seed: int = 1,
+    trial: Trial, name: str, cases: list[Case], ranks: list[dict[str, str]], *, seed: int = 1
 ) -> Results:
     """Run the cases; return rank 0's results, or another rank's error if rank 0 raised none."""
     out = _create_work_folder(trial) / f"{name}.json"

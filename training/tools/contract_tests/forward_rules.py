@@ -26,9 +26,7 @@ CLOSE = 1e-4
 
 
 @rule(
-    "runs",
-    "inputs, model, loss and units fit each other, also for one sample",
-    needs=("shards",),
+    "runs", "inputs, model, loss and units fit each other, also for one sample", needs=("shards",)
 )
 def check_fit(trial: Trial) -> Iterator[Fault]:
     for count in (SAMPLES, 1):

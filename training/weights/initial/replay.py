@@ -108,12 +108,7 @@ class Step:
         return {view.storage for view in views}
 
 
-OVERWRITING = {
-    aten.fill_.Scalar,
-    aten.fill_.Tensor,
-    aten.zero_.default,
-    aten.copy_.default,
-}
+OVERWRITING = {aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.copy_.default}
 """In-place operations that do not read their target."""
 EMPTY = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default}
 

@@ -192,10 +192,7 @@ class Transformer(nn.Module):
     sin: Tensor
 
     def __init__(
-        self,
-        config: "LanguageModelConfig",
-        vocabulary: int,
-        documents: Documents | None = None,
+        self, config: "LanguageModelConfig", vocabulary: int, documents: Documents | None = None
     ) -> None:
         super().__init__()
         self.documents = documents

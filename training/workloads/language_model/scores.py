@@ -15,11 +15,7 @@ import numpy as np
 
 from training.data.dataset import Dataset, Passage, Share
 from training.scores import Block, Metrics, compute_ratios
-from training.workloads.language_model.completions import (
-    COUNTED_FIELD,
-    Tokenizer,
-    iter_completions,
-)
+from training.workloads.language_model.completions import COUNTED_FIELD, Tokenizer, iter_completions
 from trainyard.common.errors import DataError
 
 Predictions = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

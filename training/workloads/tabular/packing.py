@@ -86,11 +86,7 @@ class RowPacker:
     """Makes one sample of each row. There is never anything left for ``flush``."""
 
     def __init__(
-        self,
-        config: TabularConfig,
-        fields: Mapping[str, Field],
-        codes: "Codes",
-        groups: "Codes",
+        self, config: TabularConfig, fields: Mapping[str, Field], codes: "Codes", groups: "Codes"
     ) -> None:
         self._config, self._fields = config, fields
         self._codes, self._groups = codes, groups

@@ -113,10 +113,7 @@ def render_curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
     """Return a figure of training metrics, whose points the browser requests."""
     if any(curve.metrics.until is not None for curve in curves):
         ask_again()
-    query = {
-        "job": [curve.job for curve in curves],
-        "name": [curve.name for curve in curves],
-    }
+    query = {"job": [curve.job for curve in curves], "name": [curve.name for curve in curves]}
     lines = [{"label": curve.label} for curve in curves]
     words = [curve.format_summary() for curve in curves[:DESCRIBED_CURVES]]
     count = sum(curve.samples.count for curve in curves)

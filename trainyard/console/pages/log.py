@@ -125,10 +125,7 @@ def log(pipeline: str, execution: str, step: str) -> Response:
     is_end = not any(args.get(name) for name in PARTS)
     row = Rows(log_request.where, log_request.stream) if log_request.stream else None
     head = render_template(
-        "log/head.html.j2",
-        asked=log_request,
-        labels=label_streams(log_request.streams),
-        row=row,
+        "log/head.html.j2", asked=log_request, labels=label_streams(log_request.streams), row=row
     )
     parts: Fragments = {"about": "", "lines": ""}
     if log_request.stream and row:

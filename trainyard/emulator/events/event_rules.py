@@ -120,9 +120,7 @@ class Deliverer:
         start = iter_sagemaker_calls("StartPipelineExecution", {"PipelineName": name})
         authority.check(authority.find_role_caller(target.get("RoleArn", "")), start)
         self._make_client("sagemaker").start_pipeline_execution(
-            PipelineName=name,
-            PipelineParameters=parameters,
-            ClientRequestToken=uuid.uuid4().hex,
+            PipelineName=name, PipelineParameters=parameters, ClientRequestToken=uuid.uuid4().hex
         )
 
 

@@ -18,10 +18,7 @@ from trainyard.emulator.events.event_rules import Deliverer, Event, Rules, Targe
 from trainyard.emulator.events.schedule_expressions import format_iso
 from trainyard.emulator.events.schedules import Schedules
 from trainyard.emulator.internal_client import Aws
-from trainyard.emulator.request_scope import (
-    ApiError,
-    Thread,
-)
+from trainyard.emulator.request_scope import ApiError, Thread
 from trainyard.emulator.request_shapes import check_shape
 from trainyard.emulator.rest_requests import Rest, parse_json_object
 from trainyard.language.definition_document import END_STATUSES
@@ -165,10 +162,7 @@ class Changes:
         """
         answer = record["answer"]
         arn = answer["PipelineExecutionArn"]
-        common = {
-            "pipelineArn": arn.partition("/execution/")[0],
-            "pipelineExecutionArn": arn,
-        }
+        common = {"pipelineArn": arn.partition("/execution/")[0], "pipelineExecutionArn": arn}
         resources = list(common.values())
         status, before = answer["PipelineExecutionStatus"], self._find_last_status(arn)
         if status in END_STATUSES and before in (None, status):

@@ -16,12 +16,7 @@ from typing import Any
 from trainyard.emulator.events import event_rules
 from trainyard.emulator.events.schedule_expressions import WrongExpression, format_iso, parse
 from trainyard.emulator.json_documents import DocumentStore
-from trainyard.emulator.request_scope import (
-    ApiError,
-    make_arn,
-    make_page,
-    make_validation_error,
-)
+from trainyard.emulator.request_scope import ApiError, make_arn, make_page, make_validation_error
 
 DEFAULT = "default"
 _REQUEST_MEMBERS = (

@@ -17,11 +17,7 @@ from trainyard.emulator.iam.access_keys import SESSION
 from trainyard.emulator.request_scope import EXISTING, parse_account, read_account
 from trainyard.emulator.s3.buckets import POLICY
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.permissions.policy_documents import (
-    MalformedPolicy,
-    Policy,
-    read_policy,
-)
+from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
 from trainyard.permissions.policy_evaluation import Principal
 
 log = logging.getLogger(__name__)

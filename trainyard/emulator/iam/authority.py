@@ -22,18 +22,8 @@ from trainyard.emulator.iam.service_calls import Call, build_condition_keys
 from trainyard.emulator.request_scope import EXISTING, ApiError, read_account, read_region
 from trainyard.emulator.s3.object_folder import StoredBytes
 from trainyard.emulator.s3.object_store import DeleteResult, ObjectInfo, ObjectStore
-from trainyard.permissions.policy_documents import (
-    MalformedPolicy,
-    Policy,
-    read_policy,
-)
-from trainyard.permissions.policy_evaluation import (
-    Decision,
-    Policies,
-    Principal,
-    Request,
-    evaluate,
-)
+from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
+from trainyard.permissions.policy_evaluation import Decision, Policies, Principal, Request, evaluate
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,7 @@ from trainyard.emulator.request_scope import ApiError, S3Error
 from trainyard.emulator.s3 import operation_routes
 from trainyard.emulator.s3.object_folder import Blob, StoredBytes
 from trainyard.emulator.s3.object_index import NULL
-from trainyard.emulator.s3.object_store import (
-    Check,
-    ObjectInfo,
-    ObjectStore,
-    check_key,
-)
+from trainyard.emulator.s3.object_store import Check, ObjectInfo, ObjectStore, check_key
 from trainyard.emulator.s3.operation_routes import Response, operation
 from trainyard.emulator.s3.upload_body import (
     ALGORITHMS,
@@ -225,12 +220,7 @@ _SPECIAL = (  # GET and HEAD return these, too, if the emulator accepts the valu
     "x-amz-server-side-encryption-aws-kms-key-id",
     "x-amz-server-side-encryption-bucket-key-enabled",
 )
-WRITING = {
-    ACL,
-    f"{META}*",
-    "content-encoding",
-    *(n.lower() for n in (*_PLAIN, *_SPECIAL)),
-}
+WRITING = {ACL, f"{META}*", "content-encoding", *(n.lower() for n in (*_PLAIN, *_SPECIAL))}
 """Headers of a write that :func:`select_stored_headers` respects."""
 
 _FRAMING = re.compile(r"(^|,)\s*aws-chunked\s*(?=,|$)")

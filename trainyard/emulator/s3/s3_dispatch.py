@@ -41,13 +41,7 @@ from trainyard.emulator.s3.object_requests import (
     select_encryption_headers,
     select_stored_headers,
 )
-from trainyard.emulator.s3.object_store import (
-    VERSIONING,
-    Check,
-    ObjectInfo,
-    ObjectStore,
-    successor,
-)
+from trainyard.emulator.s3.object_store import VERSIONING, Check, ObjectInfo, ObjectStore, successor
 from trainyard.emulator.s3.operation_routes import OWNER, Level, Response, find, operation
 from trainyard.emulator.s3.upload_body import (
     ALGORITHMS,

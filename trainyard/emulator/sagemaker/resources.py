@@ -211,8 +211,7 @@ class Store:
             # Sort by version, too, because versions of a group may have been created at the same
             # time.
             for record in sorted(
-                records,
-                key=lambda r: (float(r["CreationTime"]), r.get("ModelPackageVersion", 0)),
+                records, key=lambda r: (float(r["CreationTime"]), r.get("ModelPackageVersion", 0))
             ):
                 self._items[kind.name][record[kind.arn_key]] = record
 

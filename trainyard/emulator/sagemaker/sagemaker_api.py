@@ -78,15 +78,7 @@ class SageMaker:
             self._experiments.record_job(kind, record)
 
         job_services = JobServices(
-            state / "jobs",
-            objects,
-            logs,
-            aws,
-            self._models,
-            metrics,
-            stop_grace,
-            python,
-            on_change,
+            state / "jobs", objects, logs, aws, self._models, metrics, stop_grace, python, on_change
         )
         self._configs = EndpointConfigs(forward, self._models)
         self._jobs, self._endpoints = (

@@ -17,10 +17,7 @@ from trainyard.language.step_types.step_type import (
 CONDITION = StepType(
     name="Condition",
     arguments=make_structure(
-        "Conditions",
-        Conditions=ANYTHING,
-        IfSteps=list_of(ANYTHING),
-        ElseSteps=list_of(ANYTHING),
+        "Conditions", Conditions=ANYTHING, IfSteps=list_of(ANYTHING), ElseSteps=list_of(ANYTHING)
     ),
     properties={"Outcome": ANYTHING},
     nests=("IfSteps", "ElseSteps"),

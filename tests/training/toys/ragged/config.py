@@ -14,8 +14,5 @@ class RaggedConfig(BaseModel):
 
 
 SPEC = WorkloadSpec(
-    config=RaggedConfig,
-    metrics={"loss": "lower"},
-    primary_metric="loss",
-    baselines=("uniform",),
+    config=RaggedConfig, metrics={"loss": "lower"}, primary_metric="loss", baselines=("uniform",)
 )

@@ -12,13 +12,7 @@ from PIL import Image
 
 from tests.steps.shard.readings import tar
 
-CONFIG = {
-    "size": 16,
-    "depths": [1],
-    "width": 16,
-    "stem": "small",
-    "crop_area": [0.3, 1.0],
-}
+CONFIG = {"size": 16, "depths": [1], "width": 16, "stem": "small", "crop_area": [0.3, 1.0]}
 LABELS = ("dark", "light")
 
 

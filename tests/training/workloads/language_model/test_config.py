@@ -8,13 +8,7 @@ import json
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import (
-    AutoModelForCausalLM,
-    LlamaConfig,
-    MistralConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from training.layout import Layout
 from training.workloads import load

@@ -54,9 +54,7 @@ model = Model(
 register = ModelStep(
     name="Register",
     step_args=model.register(
-        content_types=["text/csv"],
-        response_types=["text/csv"],
-        model_package_group_name="group",
+        content_types=["text/csv"], response_types=["text/csv"], model_package_group_name="group"
     ),
 )
 pipeline = Pipeline("Small", parameters=[data], steps=[prepare, train, register])

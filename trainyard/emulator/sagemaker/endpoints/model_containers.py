@@ -50,11 +50,7 @@ class ModelServer:
 
 
 OWN_SERVER = ModelServer(
-    name="the image's own server",
-    images=(),
-    script="",
-    modules=(),
-    install="",
+    name="the image's own server", images=(), script="", modules=(), install=""
 )
 """What an image itself starts as ``serve`` in a container engine. It listens on port 8080."""
 SERVERS = (

@@ -67,10 +67,7 @@ def _explain_analysis_refusal(environment: Mapping[str, str], python: Path) -> s
 ROOT = "/opt/ml/processing"
 _LONGEST_MESSAGE = 1024  # DescribeProcessingJob's ExitMessage
 _LONGEST_RUN = 86_400  # default in seconds (API reference)
-_OF_S3 = {
-    "S3DataDistributionType": "FullyReplicated",
-    "S3CompressionType": "None",
-}
+_OF_S3 = {"S3DataDistributionType": "FullyReplicated", "S3CompressionType": "None"}
 
 
 def _fill_defaults(request: dict) -> dict:

@@ -10,12 +10,7 @@ from trainyard.emulator.request_scope import make_validation_error
 from trainyard.emulator.request_shapes import find_first_refusal, mask_expressions
 from trainyard.emulator.sagemaker.pipelines.steps import NOT_RUN, RUNNERS
 from trainyard.language.definition_document import iter_entries
-from trainyard.language.expressions import (
-    DEFAULT_TYPE,
-    ExpressionError,
-    Value,
-    iter_references,
-)
+from trainyard.language.expressions import DEFAULT_TYPE, ExpressionError, Value, iter_references
 from trainyard.language.expressions import parse as parse_literal
 from trainyard.language.step_types import step_type
 

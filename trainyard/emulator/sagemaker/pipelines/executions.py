@@ -415,10 +415,7 @@ def select_steps(definition: Definition, config: Mapping[str, Any]) -> list[str]
 
 
 def reuse_records(
-    definition: Definition,
-    names: list[str],
-    source: Mapping[str, Any] | None,
-    objects: ObjectStore,
+    definition: Definition, names: list[str], source: Mapping[str, Any] | None, objects: ObjectStore
 ) -> dict[str, dict]:
     """Return the records of the steps whose results the selected steps take from ``source``, by
     step name.

@@ -27,11 +27,7 @@ from trainyard.emulator.request_scope import (
 from trainyard.emulator.request_shapes import load_service_model, select_members
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
-from trainyard.emulator.sagemaker.pipelines.checked_definition import (
-    Definition,
-    parse,
-    refuse_step,
-)
+from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, parse, refuse_step
 from trainyard.validate import reference_checks, step_dependencies, step_request_checks
 from trainyard.validate.location import UNREADABLE, Finding
 from trainyard.validate.outer_form import read

@@ -7,15 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.container_images import OWN, URI, build, make_base, needs_engine
-from tests.trainyard.emulator.harness import (
-    IMAGE,
-    ROLE,
-    Cloud,
-    cloud,
-    processing,
-    s3_input,
-    until,
-)
+from tests.trainyard.emulator.harness import IMAGE, ROLE, Cloud, cloud, processing, s3_input, until
 from tests.trainyard.emulator.sagemaker.builders import archive, transformed
 from tests.trainyard.emulator.sagemaker.endpoints.test_deployment import blue_green, percent, update
 from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import (

@@ -17,8 +17,7 @@ pytestmark = pytest.mark.long
 
 SYSTEM = "fs-0123456789abcdef0"
 isolated = pytest.mark.skipif(
-    explain_missing_namespaces() is not None,
-    reason=f"namespaces: {explain_missing_namespaces()}",
+    explain_missing_namespaces() is not None, reason=f"namespaces: {explain_missing_namespaces()}"
 )
 
 

@@ -50,9 +50,7 @@ def serve(service: Any) -> None:
 
 def main() -> None:
     http_front.prepare(http_front.MODEL / "code")
-    from sagemaker_pytorch_serving_container import (  # type: ignore[import-untyped]
-        handler_service,
-    )
+    from sagemaker_pytorch_serving_container import handler_service  # type: ignore[import-untyped]
 
     serve(handler_service.HandlerService())
 

@@ -18,11 +18,7 @@ from typing import Any
 import http_front  # type: ignore[import-not-found]
 
 sys.path.insert(1, str(Path(__file__).parents[3] / "algorithms/image"))
-from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]  # noqa: E402
-    content_types,
-    encoders,
-    worker,
-)
+from sagemaker_containers.beta.framework import content_types, encoders, worker  # type: ignore[import-not-found]  # noqa: E402
 
 CODE = Path(http_front.MODEL).parent / "code"
 """Folder with the unpacked archive of SAGEMAKER_SUBMIT_DIRECTORY. If it does not exist, the code is

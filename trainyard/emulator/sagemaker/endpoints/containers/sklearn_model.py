@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 import script_mode  # type: ignore[import-not-found]
-from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
-    content_types,
-    encoders,
-)
+from sagemaker_containers.beta.framework import content_types, encoders  # type: ignore[import-not-found]
 
 
 def default_input_fn(input_data: Any, content_type: str) -> np.ndarray:

@@ -20,10 +20,7 @@ import http_front  # type: ignore[import-not-found]
 import numpy as np
 import script_mode  # type: ignore[import-not-found]
 import xgboost
-from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
-    encoders,
-    worker,
-)
+from sagemaker_containers.beta.framework import encoders, worker  # type: ignore[import-not-found]
 from sagemaker_xgboost_container import encoder  # type: ignore[import-not-found]
 
 from trainyard.emulator.algorithms.xgboost.facts import (

@@ -8,12 +8,7 @@ import sys
 import types
 
 from sagemaker_containers import entry_point  # type: ignore[import-not-found]  # noqa: F401
-from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]  # noqa: F401
-    content_types,
-    encoders,
-    errors,
-    worker,
-)
+from sagemaker_containers.beta.framework import content_types, encoders, errors, worker  # type: ignore[import-not-found]  # noqa: F401
 
 
 class _Absent(types.ModuleType):

@@ -7,10 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
-    content_types,
-    errors,
-)
+from sagemaker_containers.beta.framework import content_types, errors  # type: ignore[import-not-found]
 
 
 def csv_to_numpy(string_like: str, dtype: Any = None) -> np.ndarray:

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from sagemaker_containers.beta.framework import (  # type: ignore[import-not-found]
-    content_types,
-)
+from sagemaker_containers.beta.framework import content_types  # type: ignore[import-not-found]
 
 
 class Response:
