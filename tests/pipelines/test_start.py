@@ -101,7 +101,7 @@ def test_credentials_of_another_account_start_nothing(deployed, tmp_path):
     role, other = (f"arn:aws:iam::{n}:role/trainyard" for n in ("444455556666", "111122223333"))
     recipe.write_text(f"extends: {RECIPE}\nenvironments: {{prod: {{aws: {{role: '{role}'}}}}}}\n")
     before = runs(sagemaker)
-    with pytest.raises(PlanError, match="for account 444455556666, .* of 123456789012"):
+    with pytest.raises(PlanError, match="for account 444455556666, .* to 123456789012"):
         main(recipe, environment="prod")
     with pytest.raises(PlanError, match="for account 111122223333"):
         main(recipe, ["aws.account=111122223333", f"aws.role={other}"], environment="prod")

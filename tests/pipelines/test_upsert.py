@@ -291,7 +291,7 @@ def test_killed_in_the_middle_the_pipeline_is_whole_and_the_next_goes_on(
 def test_credentials_of_another_account_change_nothing(aws, monkeypatch: pytest.MonkeyPatch):
     _, sagemaker = aws
     made = calls(monkeypatch)
-    with pytest.raises(PlanError, match=r"for account 444455556666, .* of 123456789012 \(arn:"):
+    with pytest.raises(PlanError, match=r"for account 444455556666, .* to 123456789012 \(arn:"):
         upsert(replace(definition("1"), account="444455556666"))
     assert made == ["GetCallerIdentity"]
     assert deployed_pipeline.describe(sagemaker, NAME) is None

@@ -1,4 +1,4 @@
-"""Answer a waiting callback step, e.g. an approval; without a token, list the waiting ones.
+"""Answer a waiting callback step, e.g. an approval, or list those that wait.
 
 trainyard callback                                   list the waiting steps
 trainyard callback TOKEN --succeed [--output k=v]    it succeeded, with these output parameters
@@ -32,7 +32,7 @@ def main(
         typer.Option(metavar="NAME=VALUE", help="An output parameter, with --succeed."),
     ] = None,
 ) -> None:
-    """Answer a waiting callback step, e.g. an approval; without a token, list the waiting ones."""
+    """Answer a waiting callback step, e.g. an approval, or list those that wait."""
     if token is None:
         return _list()
     if fail is not None and output:

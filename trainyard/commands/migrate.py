@@ -1,4 +1,4 @@
-"""Convert a pipeline script from SDK v2 to SDK v3, shown as a diff, and prove it equal.
+"""Convert a pipeline script from SDK v2 to v3, shown as a diff, and prove it equal.
 
 trainyard migrate my_pipeline.py [--write] [--prove --old-python PYTHON [--put s3://B/KEY=FILE]]
 

@@ -161,4 +161,6 @@ def test_code_that_is_not_here_is_assumed_to_be_as_it_was(shapes: Path):
     traced_shapes.store_shapes(of, units)
     found, assumed = traced_shapes.find_shapes(of)
     assert found.parameters == PARAMETERS
-    assert assumed and assumed[0].startswith("the code of workload nowhere.to_be_found, not here")
+    assert assumed and assumed[0].startswith(
+        "the code of workload nowhere.to_be_found, which is not"
+    )

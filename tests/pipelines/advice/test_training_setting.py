@@ -180,7 +180,9 @@ def test_nothing_is_advised_that_the_loop_refuses():
     wide = found[0].model_copy(update={"tensor": 3, "gpus": 24})
     assert "cannot be shared by" in (refuse(wide) or "")
     old = found[0].model_copy(update={"gpu": "V100-16", "precision": "fp16"})
-    assert "V100-16 has no bfloat16: set train.loop.precision to float16" in (refuse(old) or "")
+    assert "V100-16 does not support bfloat16: set train.loop.precision to float16" in (
+        refuse(old) or ""
+    )
     assert engine.make_layout_check(load(PROD, ["train.loop.precision=float16"]))(old) is None
 
 

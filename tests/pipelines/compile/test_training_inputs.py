@@ -85,7 +85,7 @@ LLAMA = {
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({}, "holds no config.json, but nothing"),
+        ({}, "has no config.json; it contains nothing"),
         ({"config.json": LLAMA, "pytorch_model.bin": 0}, "pytorch_model.bin: is a pickle"),
         ({"config.json": LLAMA}, "model.safetensors: is missing"),
         (

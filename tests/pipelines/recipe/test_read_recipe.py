@@ -60,7 +60,7 @@ def test_account_comes_from_the_recipe_first_then_from_the_environment(monkeypat
     account = resolve_account(loaded.aws)
     assert (account.region, account.bucket) == ("us-east-1", "from-environment")
     monkeypatch.delenv("ARTIFACT_BUCKET")
-    with pytest.raises(RecipeError, match="aws.bucket: neither .* ARTIFACT_BUCKET"):
+    with pytest.raises(RecipeError, match="aws.bucket: is set neither .* ARTIFACT_BUCKET"):
         resolve_account(loaded.aws)
     monkeypatch.setenv("AWS_REGION", "eu-wset-1")
     with pytest.raises(RecipeError, match="is 'eu-wset-1'; no such .*: eu-west-1"):
@@ -100,7 +100,7 @@ def test_roles_are_of_the_account_that_is_stated(monkeypatch: pytest.MonkeyPatch
     ):
         resolve_account(Aws(**PLACE, account="1" * 12))
     other = JOBS.replace("123456789012", "2" * 12)
-    with pytest.raises(RecipeError, match="aws.job_role: is .*2{12}:.* as aws.role says"):
+    with pytest.raises(RecipeError, match="aws.job_role: is .*2{12}:.* as in aws.role"):
         resolve_account(Aws(**PLACE, job_role=other))
 
 

@@ -113,7 +113,7 @@ def test_the_champion_is_the_newest_approved_package(registry, definition):
 def test_a_champion_may_be_files_below_a_prefix(registry, definition):
     source = {"S3DataType": "S3Prefix", "CompressionType": "None", "S3Uri": "s3://models/folder"}
     arn = registry.register("Approved", ModelDataSource={"S3DataSource": source})
-    with pytest.raises(ServiceError, match="its model s3://models/folder/ is not there"):
+    with pytest.raises(ServiceError, match="its model s3://models/folder/ does not exist"):
         build_champion_parameters(registry.sagemaker, definition, {}, None)
     registry.s3.put_object(Bucket="models", Key="folder/config.json", Body=b"{}")
     expected = {"ChampionArn": arn, "ChampionModelUri": "s3://models/folder/"}
@@ -131,7 +131,7 @@ def test_another_pipeline_is_told_nothing(registry):
 def test_a_champion_that_is_not_there_or_is_several_models_stops_the_start(registry, definition):
     arn = registry.register("Approved")
     registry.s3.delete_object(Bucket="models", Key="Approved/model.tar.gz")
-    with pytest.raises(ServiceError, match="model.tar.gz is not there.*--champion") as error:
+    with pytest.raises(ServiceError, match="model.tar.gz does not exist.*--champion") as error:
         build_champion_parameters(registry.sagemaker, definition, {}, None)
     assert arn in str(error.value)
     registry.register("Approved", models=2)

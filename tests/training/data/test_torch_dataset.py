@@ -105,7 +105,7 @@ def test_a_second_pass_goes_on_where_the_training_stands(folder):
         train.advance(40)
     assert torch.equal(torch.get_rng_state(), before), "a random number was drawn"
     train.set_epoch(2)
-    with pytest.raises(DataError, match=r"pass 3 would give .* again; call advance"):
+    with pytest.raises(DataError, match=r"pass 3 would repeat .*; call advance"):
         train.set_epoch(3)
 
 

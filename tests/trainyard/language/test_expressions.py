@@ -111,7 +111,7 @@ def test_properties_by_path_index_and_name() -> None:
     assert get("Shard.ProcessingOutputConfig.Outputs['train'].S3Output.S3Uri") == "s3://b/t"
     assert get("Shard.ProcessingOutputConfig.Outputs[0].S3Output.S3Uri") == "s3://b/t"
     assert get("Train.FinalMetricDataList['val:loss'].Value") == 0.5
-    with pytest.raises(ExpressionError, match="no 'nope'; there are"):
+    with pytest.raises(ExpressionError, match="no 'nope'; its members are"):
         get("Shard.nope")
     with pytest.raises(ExpressionError, match="has no 'test'"):
         get("Shard.ProcessingOutputConfig.Outputs['test']")

@@ -195,7 +195,7 @@ def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, 
     record.write_bytes(record.read_bytes()[:50])
     damaged_state.set_aside(state)
     before = content(state)
-    with pytest.raises(EmulatorError, match="damaged holds 1 files.*nothing is pruned"):
+    with pytest.raises(EmulatorError, match="damaged contains 1 files.*nothing is pruned"):
         chosen(state, made[1], 30)
     with store_of(state) as store:  # as the start of an emulator does
         [said] = prune_to_size(state, store, 0)

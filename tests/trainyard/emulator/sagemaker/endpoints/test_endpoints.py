@@ -240,7 +240,7 @@ def test_a_model_process_that_ends_is_started_again(aws, monkeypatch):
     assert late["OriginalStatusCode"] == 0
     assert "Received server error (0) from primary" in late["Error"]["Message"]
     assert "Your invocation timed out" in late["OriginalMessage"]
-    until(lambda: any("time 4 in a row" in line for line in log_of(aws, "mortal")))
+    until(lambda: any("consecutive exit 4" in line for line in log_of(aws, "mortal")))
     in_service(aws, "mortal")
     aws.sm.delete_endpoint(EndpointName="mortal")
     assert not list((aws.state / "endpoints").glob("mortal/*"))

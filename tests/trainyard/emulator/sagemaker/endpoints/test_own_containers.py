@@ -208,7 +208,7 @@ def test_a_multi_model_container_loads_what_requests_name(aws: Cloud, tmp_path: 
     with pytest.raises(ClientError, match="broke off"):
         asked("b", "die")
     assert asked("b") == "b b.tar.gz"  # loaded anew
-    with pytest.raises(ClientError, match="which Batch Transform does not run"):
+    with pytest.raises(ClientError, match="which Batch Transform does not support"):
         transform(aws, "many")
     aws.sm.delete_endpoint(EndpointName="many")
 

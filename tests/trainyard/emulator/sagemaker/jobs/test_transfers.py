@@ -208,7 +208,7 @@ def test_a_file_that_still_grows_waits_until_it_is_whole(objects, folder: Path, 
         (folder / "whole").write_bytes(b"done")
         monkeypatch.setattr(JobFolder, "iter_files", grown)
         until(lambda: objects.exists("bkt", "ck/growing"))
-        assert objects.head("bkt", "ck/growing").size == LOOKS * 1000
+        assert objects.read_info("bkt", "ck/growing").size == LOOKS * 1000
     assert there[-1] == [True, False]
 
 
@@ -219,7 +219,7 @@ def test_the_last_file_goes_up_at_the_end_and_deletions_do_not(objects, folder: 
         (folder / "old").unlink()
         (folder / "sub").mkdir()
         (folder / "sub/last").write_text("2")
-    assert objects.path("bkt", "ck/sub/last").read_text() == "2"
+    assert objects.locate_file("bkt", "ck/sub/last").read_text() == "2"
     assert objects.exists("bkt", "ck/old")
 
 
@@ -230,7 +230,7 @@ def test_what_was_there_at_the_start_is_not_sent_back_until_it_changes(objects, 
     assert not objects.exists("bkt", "ck/a")
     with uploads(objects, folder):
         (folder / "a").write_text("newer")
-    assert objects.path("bkt", "ck/a").read_text() == "newer"
+    assert objects.locate_file("bkt", "ck/a").read_text() == "newer"
 
 
 def test_a_link_out_of_the_tree_keeps_nothing_else_from_going_up_and_is_named(objects, folder):

@@ -36,7 +36,7 @@ def named(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "search, problem",
     [
-        (config(**numbers("3", "1")), "Ranges[0].MinValue: x from 3 to 1: exchange"),
+        (config(**numbers("3", "1")), "Ranges[0].MinValue: x from 3 to 1: swap"),
         (config(**numbers("0", "0", "ReverseLogarithmic", "Integer")), "for continuous ranges"),
         (config(ParameterRanges={}), "0 hyperparameters are searched"),
         (config(ParameterRanges=CATEGORIES | numbers("0", "1")["ParameterRanges"] | {
