@@ -61,7 +61,7 @@ Need = Literal["scores", "champion", "slices", "predictions"]
 
 ``champion`` (the champion's scores) and ``slices`` (columns of the scores) include ``scores``."""
 Limit = Literal["low above", "high above", "high at most"]
-"""Which limit of a value is compared with the threshold, and how."""
+"""The confidence limit of a value that is compared with the threshold, and the comparison."""
 Picture = Literal["metrics", "champion", "budgets"]
 LAST = 1000
 

@@ -186,7 +186,7 @@ def promote(arn: str, environments: Environments) -> str:
 def _read_approval(
     evidence: Evidence, route: PromotionRoute, environments: Environments
 ) -> dict[str, str]:
-    """Return who approved the package and why; raise GateError if this is no allowed approver."""
+    """Return who approved the package and why; raise GateError if that role may not."""
     package, arn = evidence.registered_package, evidence.arn
     status = package.get("ModelApprovalStatus")
     if status != "Approved":

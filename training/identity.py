@@ -65,7 +65,7 @@ class Parts(BaseModel):
     """Mapping of each input of the mixture to its fingerprint; None if not yet known."""
 
     tuning: dict[str, Any] | None = None
-    """Which weights are trained (``training.weights.finetuning.adapters``); None for all."""
+    """The weights that are trained (``training.weights.finetuning.adapters``); None if all are."""
 
     @property
     def name(self) -> str:

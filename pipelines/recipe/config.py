@@ -141,7 +141,7 @@ class Cache(Section):
 
 
 class Retry(Section):
-    """Which failures of a job step the service retries, and how often."""
+    """The failures of a job step after which the service retries it, and how often."""
 
     max_attempts: int = Field(default=0, ge=0, le=LIMITS["MaxAttempts"][1])
     """Maximum attempts; 0 for no retries."""

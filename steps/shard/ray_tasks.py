@@ -73,7 +73,7 @@ class HostState:
 
     files: list[File]
     identity: str
-    """The same on all instances of a job: their settings."""
+    """The job's settings as JSON; the instances of one job must agree on them."""
     room: int
     """Free bytes on the disk of its output."""
 

@@ -41,7 +41,7 @@ class OpenShards:
     origins: np.ndarray
     """By shard: the address that the sample with global index 0 would have in it, or NOT_OPEN."""
     dtypes: Sequence[np.dtype]
-    """As ``ShardCache.dtypes``."""
+    """Types of the elements of a shard's files; see ``ShardCache.dtypes``."""
     values: dict[int, list[np.ndarray]] = field(default_factory=dict)
     """Mapping of a shard to the values of each variable-width field."""
     rows: dict[int, np.ndarray] = field(default_factory=dict)

@@ -63,7 +63,8 @@ class Simple(Complete):
     """Type of ``workload.config``, and so of ``self.config``."""
 
     better: Mapping[str, Literal["lower", "higher"]] = {"loss": "lower"}
-    """Which values of each metric of ``measure`` are better. The first one is the primary metric.
+    """For each metric of ``measure``, whether lower or higher values are better. The first one is
+    the primary metric.
     """
 
     fitted_baselines: tuple[Literal["constant"], ...] = ()

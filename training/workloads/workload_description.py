@@ -51,7 +51,7 @@ class WorkloadSpec:
     """Type of its settings. Unknown fields must be errors (``extra="forbid"``)."""
 
     metrics: Mapping[str, Literal["lower", "higher"]]
-    """Which values of each metric of the evaluation are better."""
+    """For each metric of the evaluation, whether lower or higher values are better."""
 
     ranges: Mapping[str, float] = field(default_factory=dict)
     """For a metric, the largest difference of two values that an example can have, such as 1 for an

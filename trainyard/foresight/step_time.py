@@ -74,7 +74,7 @@ class Work:
     """Matrix products with weights on Hopper GPUs, in fp8."""
 
     matmul_blackwell: float = 0.0
-    """The same on Blackwell."""
+    """Matrix products with weights on Blackwell GPUs."""
 
     narrow: float = 0.0
     """All matrix products of blocks ÷ (width of the model ÷ 1,000), because small products reach a
@@ -89,19 +89,20 @@ class Work:
     The half of the scores that is masked is skipped."""
 
     flash1_hopper: float = 0.0
-    """The same on Hopper and Blackwell."""
+    """Those forward passes on Hopper and Blackwell GPUs."""
 
     flash1_back: float = 0.0
     """The seconds of one forward pass of these kernels, for each backward pass."""
 
     flash1_hopper_back: float = 0.0
-    """The same on Hopper and Blackwell."""
+    """The seconds of one of those forward passes, for each backward pass on Hopper and Blackwell
+    GPUs."""
 
     flash2: float = 0.0
     """Forward and backward passes of FlashAttention 2."""
 
     flash2_hopper: float = 0.0
-    """The same on Hopper and Blackwell."""
+    """Forward and backward passes of FlashAttention 2 on Hopper and Blackwell GPUs."""
 
     cudnn: float = 0.0
     """Forward and backward passes of cuDNN's attention (or FlashAttention 3)."""

@@ -41,8 +41,7 @@ class RerunPlan:
     """Parameters of the source execution that the pipeline still has."""
 
     fixed_parameters: Mapping[str, str]
-    """Those of ``parameters`` that reused steps refer to: a new value does not change these
-    steps."""
+    """Those ``parameters`` that a reused step refers to. A new value does not change that step."""
 
     @property
     def config(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def test_the_same_training_keeps_its_number_and_another_gets_the_next(s3, first)
     assert ledger.take(s3, seed, CHAMPION).number == 2
     assert ledger.take(s3, first, CHAMPION | {"MaxSteps": "7"}).number == 3
     assert ledger.take(s3, first, CHAMPION).number == 1
-    # what changes no weights is no other look
+    # A change that leaves the weights as they are does not count as another look.
     margins = document("gate.non_inferiority={bits_per_byte: 0.5}", "evaluate.baseline_units=9")
     assert ledger.take(s3, margins, CHAMPION).number == 1
     assert ledger.take(s3, first, CHAMPION | {"TrainInstanceType": "ml.m5.xlarge"}).number == 1

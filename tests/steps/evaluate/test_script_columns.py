@@ -173,7 +173,7 @@ def test_a_parquet_file_that_lacks_a_value_or_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match=r"scores.parquet: row 2: column accuracy: is None"):
         table(path)
     rows = pd.DataFrame([GOOD, GOOD | {"example": "b"}, GOOD | {"example": "c"}])
-    rows[rows.example != "b"].to_parquet(path)  # with an index, which is no column
+    rows[rows.example != "b"].to_parquet(path)  # pandas stores its index beside the columns
     assert len(pq.read_table(table(path))) == 2
     path.write_bytes(b"PAR1 no")
     with pytest.raises(DataError, match=r"scores.parquet: is not a readable Parquet file"):

@@ -286,8 +286,8 @@ def restrict_objects(authority: Authority, role: str) -> ObjectStore:
 
 
 class RestrictedObjects(ObjectStore):
-    """The same object store, but reading, listing and writing raise ``AccessDenied`` if IAM denies
-    it.
+    """An object store whose reads, listings and writes raise ``AccessDenied`` if IAM denies them to
+    the caller.
     """
 
     def __init__(self, authority: Authority, caller: Caller) -> None:

@@ -246,7 +246,7 @@ def _refuse_output(entry: dict) -> None:
     location = f"output {entry['OutputName']!r}"
     if "FeatureStoreOutput" in entry:
         raise make_validation_error(
-            f"{location}: FeatureStoreOutput is not supported here: there is no feature store"
+            f"{location}: FeatureStoreOutput is not supported: the emulator has no feature store"
         )
     _check_local_path(location, entry.get("S3Output"), entry.get("AppManaged", False))
 

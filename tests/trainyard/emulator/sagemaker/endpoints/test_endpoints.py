@@ -79,7 +79,7 @@ def deploy(cloud: Cloud, name: str, handlers: str | None, image: str = IMAGE) ->
 
 
 def ended(cloud: Cloud, name: str) -> dict:
-    """Return the endpoint's description when it is no longer Creating or Updating."""
+    """Wait until the endpoint is neither Creating nor Updating; return its description."""
     describe = lambda: cloud.sm.describe_endpoint(EndpointName=name)  # noqa: E731
     busy = ("Creating", "Updating", "RollingBack")
     return until(lambda: d if (d := describe())["EndpointStatus"] not in busy else None)

@@ -9,7 +9,6 @@ import pytest
 
 from tests.trainyard.emulator.harness import Cloud, processing
 from tests.trainyard.emulator.test_lambda_ import call, make, zipped
-from trainyard.emulator.containers.isolation import VARIABLE, explain_missing_namespaces
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder, LeadsOutError
 
 pytestmark = pytest.mark.long
@@ -146,14 +145,6 @@ def test_a_folder_that_becomes_a_link_while_it_is_read_shows_nothing(ml: Path, t
 
 
 # whole jobs
-
-
-@pytest.fixture(params=["namespaces", "relocate"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "namespaces" and explain_missing_namespaces():
-        pytest.skip(f"namespaces: {explain_missing_namespaces()}")
-    monkeypatch.setenv(VARIABLE, request.param)
-    return request.param
 
 
 def secret_in_s3(aws: Cloud) -> list[str]:

@@ -69,7 +69,7 @@ def test_the_first_images_put_all_into_one_line_and_a_transform_one_a_line(
 
 
 def test_libsvm_that_counts_from_one_has_a_column_more_before_3_0(served, booster, monkeypatch):
-    """Which XGBoost 1.0 ignores, by handlers.py."""
+    """XGBoost 1.0 ignores the additional column, as its handlers.py shows."""
     monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.2-1"))
     for pickled in (False, True):
         status, said = answer(served, booster, ONE_MORE, "text/libsvm", pickled)
