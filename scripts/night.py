@@ -3,8 +3,8 @@
 python -m scripts.night [--resume]      # what make test-all runs
 
 A part that fails does not keep the next from running. The results of each part are kept in
-.trainyard/night/, so that --resume after an interruption runs only the parts that have not ended.
-The exit status is 1 if anything failed.
+.trainyard/night/, so that --resume after an interruption runs only the parts that have not ended;
+it is refused if the commit is another one by then. The exit status is 1 if anything failed.
 """
 
 import os
@@ -33,6 +33,11 @@ LONGEST = 12  # rows of the table of files
 console = Console()
 
 
+def find_result(name: str, suffix: str) -> Path:
+    """Return the path of a file with results of the part ``name``."""
+    return RESULTS / f"{name.replace(' ', '-')}.{suffix}"
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """A command of the night, and where its results are kept."""
@@ -41,12 +46,14 @@ class Part:
     command: tuple[str, ...]
     """If it is pytest, it writes its report of each test to ``report``."""
 
-    def path(self, suffix: str) -> Path:
-        return RESULTS / f"{self.name.replace(' ', '-')}.{suffix}"
-
     @property
     def report(self) -> Path:
-        return self.path("xml")
+        return find_result(self.name, "xml")
+
+    @property
+    def end(self) -> Path:
+        """File with the part's seconds and exit status; it exists once the part has ended."""
+        return find_result(self.name, "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +70,14 @@ class Outcome:
 def list_parts(pytest: Sequence[str], torches: Sequence[str]) -> list[Part]:
     """Return the night's parts, the most general first."""
 
-    def run_pytest(name: str, *arguments: str) -> Part:
-        report = Part(name, ()).report
-        return Part(name, (*pytest, *arguments, THOROUGH, f"--junitxml={report}"))
+    def make_pytest_part(name: str, marker: str) -> Part:
+        report = find_result(name, "xml")
+        return Part(name, (*pytest, "-m", marker, THOROUGH, f"--junitxml={report}"))
 
     return [
         Part("style", ("make", "style")),
-        run_pytest("tests", "-m", "not sweep"),
-        run_pytest("sweeps", "-m", "sweep"),
+        make_pytest_part("tests", "not sweep"),
+        make_pytest_part("sweeps", "sweep"),
         *(Part(f"torch {torch}", ("make", "test-torch", f"TORCH={torch}")) for torch in torches),
         Part("interruptions", (sys.executable, "-m", "benchmarks.interruptions")),
     ]
@@ -81,15 +88,13 @@ def run_part(part: Part) -> Outcome:
     console.rule(f"{part.name}: {shlex.join(part.command)}")
     start = time.monotonic()
     status = subprocess.run(part.command, cwd=CHECKOUT, check=False).returncode
-    write(part.path("end"), f"{time.monotonic() - start:.1f} {status}\n")
+    write(part.end, f"{time.monotonic() - start:.1f} {status}\n")
     return read_outcome(part)
 
 
 def read_outcome(part: Part) -> Outcome:
     """Read the kept results of a part that has ended."""
-    seconds, status = part.path("end").read_text(encoding="utf-8").split()
-    if not part.report.exists():
-        return Outcome(float(seconds), int(status))
+    seconds, status = part.end.read_text(encoding="utf-8").split()
     cases = list(_iter_cases(part))
     failed = tuple(
         _name_test(case)
@@ -142,13 +147,17 @@ def main(
     torches: Annotated[str, typer.Option(help="Releases of torch to test with.")] = "",
 ) -> None:
     """Run all tests and sweeps; print what ran, how long it took, and what failed."""
+    commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=CHECKOUT, text=True)
+    noted_commit = RESULTS / "commit"
     if not resume:
         shutil.rmtree(RESULTS, ignore_errors=True)
+    elif noted_commit.exists() and noted_commit.read_text(encoding="utf-8") != commit:
+        raise typer.BadParameter("the night in .trainyard/night is of another commit; leave it out")
     RESULTS.mkdir(parents=True, exist_ok=True)
+    write(noted_commit, commit)
     outcomes: dict[Part, Outcome] = {}
     for part in list_parts(pytest.split(), torches.split()):
-        has_ended = resume and part.path("end").exists()
-        outcomes[part] = read_outcome(part) if has_ended else run_part(part)
+        outcomes[part] = read_outcome(part) if part.end.exists() else run_part(part)
     for table in format_tables(outcomes):
         console.print(table)
     for part, outcome in outcomes.items():

@@ -57,6 +57,14 @@ def test_the_night_runs_each_part_and_says_what_failed(run_night) -> None:
     assert "test_three.py::test_fails" in output
 
 
+def test_a_night_of_another_commit_is_not_resumed(run_night) -> None:
+    run_night()
+    (night.RESULTS / "commit").write_text("0" * 40)
+    status, output, runs = run_night("--resume")
+    assert (status, runs) == (2, ".")
+    assert "is of another commit" in output
+
+
 def test_a_resumed_night_runs_only_what_has_not_ended(run_night) -> None:
     run_night()
     (night.RESULTS / "last.end").unlink()
