@@ -45,7 +45,7 @@ class Figure:
     def high(self) -> float:
         return max(self.rounds)
 
-    def over(self, other: "Figure") -> "Figure":
+    def divide_by(self, other: "Figure") -> "Figure":
         """The ratio, round by round: what disturbed the machine in a round disturbed both."""
         pairs = zip(self.rounds, other.rounds, strict=True)
         return Figure(tuple(mine / its for mine, its in pairs))
@@ -79,7 +79,7 @@ class Target:
     unit: Literal["×", "%"] = "×"
 
     @property
-    def met(self) -> bool:
+    def is_met(self) -> bool:
         compare = operator.ge if self.sign == "≥" else operator.le
         return compare(self.figure.median, self.demanded)
 
@@ -88,11 +88,11 @@ class Target:
         scale, digits = (0.01, 3) if self.unit == "%" else (1, 2)
         measured = f"{self.figure.text(scale, digits)} {self.unit}"
         demanded = f"{self.sign} {self.demanded / scale:g} {self.unit}"
-        return self.what, measured, demanded, "[green]met[/]" if self.met else "[red]missed[/]"
+        return self.what, measured, demanded, "[green]met[/]" if self.is_met else "[red]missed[/]"
 
     def data(self) -> dict[str, Any]:
         demanded = f"{self.sign} {self.demanded:g} {self.unit}"
-        return {"what": self.what, "demanded": demanded, "met": self.met} | self.figure.data()
+        return {"what": self.what, "demanded": demanded, "met": self.is_met} | self.figure.data()
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Section:
 
 def show(section: Section, console: Console) -> None:
     """A section's table and its notes."""
-    console.print(filled(section.columns, section.rows, section.title))
+    console.print(make_table(section.columns, section.rows, section.title))
     for note in section.notes:
         console.print(note, style="dim", width=100)
     console.print()
@@ -120,10 +120,10 @@ def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 140
 ) -> None:
     """Print rows below columns; a column of figures is to the right."""
-    screen(width).print(filled(columns, rows, title))
+    screen(width).print(make_table(columns, rows, title))
 
 
-def filled(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
     """A table with these columns and rows."""
     cells = [tuple(map(str, row)) for row in rows]
     table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
@@ -158,7 +158,7 @@ def report(
         "sections": {section.name: section.data for section in sections},
     }
     keep(json_file, found)
-    return not all(target.met for target in targets)
+    return not all(target.is_met for target in targets)
 
 
 def progress(console: Console) -> Progress:
@@ -270,7 +270,7 @@ def show_outcomes(
     show_table(("group", "number", *outcomes), rows)
 
 
-def chosen(only: str, sections: Mapping[str, object]) -> list[str]:
+def choose_sections(only: str, sections: Mapping[str, object]) -> list[str]:
     """The names of the sections that ``--only a,b`` asks for; without it all of them.
 
     Raises:

@@ -36,7 +36,9 @@ DEPENDENCE = {INDEPENDENT: (None, None), "of 50 groups": (200, 50), "of 7 groups
 BY = ("monitor", "its tests alone", "with truths")
 
 
-def named(sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI) -> set[str]:
+def name_drifted_features(
+    sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI
+) -> set[str]:
     """Return the features that are called drifted between both sides, and what else is given."""
     before, now = (
         {name: [None if value is None else str(value) for value in values]
@@ -52,7 +54,7 @@ def by(who: str, seed: int, sizes: tuple[int, int], drift: bool) -> set[str]:
     """Return what is named in a week."""
     also = [quality(seed, INDEPENDENT, drift)] if who == "with truths" else []
     least = 0.0 if who == "its tests alone" else LEAST_PSI
-    return named(draw(seed, sizes, drift), *also, least_psi=least)
+    return name_drifted_features(draw(seed, sizes, drift), *also, least_psi=least)
 
 
 def quality(seed: int, kind: str, worse: bool) -> Change:
@@ -124,7 +126,9 @@ def faults_table(weeks: int) -> list[str]:
     rows, wrong = [], []
     for sizes, fault in steps_of("faults", [(s, f) for s in SIZES for f in FAULTS]):
         sides = [draw(seed, sizes, False) for seed in range(weeks)]
-        found = [named((a, spoil(b, fault, seed))) for seed, (a, b) in enumerate(sides)]
+        found = [
+            name_drifted_features((a, spoil(b, fault, seed))) for seed, (a, b) in enumerate(sides)
+        ]
         seen = rate([FAULTS[fault] in names for names in found])
         alone = rate([names == {FAULTS[fault]} for names in found])
         if seen.median < POWER:

@@ -123,10 +123,10 @@ def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
         results = here / "results.jsonl"
         lines = results.read_text().splitlines() if results.exists() else []
     raw = {each["test"]: each for each in map(json.loads, lines)}
-    return [judged(name, raw.get(name)) for name in names]
+    return [judge_outcome(name, raw.get(name)) for name in names]
 
 
-def judged(name: str, raw: dict | None) -> dict[str, str]:
+def judge_outcome(name: str, raw: dict | None) -> dict[str, str]:
     """``raw`` is the plugin's line: whether the test passed, the 501s it got, and how it failed."""
     one = {"test": name, "group": group_of(name)}
     if raw is None:

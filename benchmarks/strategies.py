@@ -46,7 +46,7 @@ def main(
     """Train each layout, and print how far its losses are from one process's."""
     settings = SETTINGS | {"precision": precision, "max_steps": steps}
     rows, found, wrong = [], {}, []
-    for layout, curves in trained(layouts(only, precision), settings):
+    for layout, curves in train_layouts(layouts(only, precision), settings):
         if "failed" in curves:
             wrong.append(f"{layout} failed: {curves['failed']}")
             if layout == "single":  # nothing to hold the others to
@@ -79,7 +79,7 @@ def layouts(only: str, precision: str) -> list[str]:
     return ["single", *(name for name in fit if name != "single" and only in name)]
 
 
-def trained(names: list[str], settings: Mapping[str, Any]) -> Iterator[tuple[str, Curves]]:
+def train_layouts(names: list[str], settings: Mapping[str, Any]) -> Iterator[tuple[str, Curves]]:
     """Each layout with its curves (losses by step), or why it ``failed``."""
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "data"

@@ -49,10 +49,12 @@ def main() -> None:
     try:
         _pip("install", *HASHED, WHEELS, f"--requirement={LOCKS / 'uv.txt'}")
         _torch()
-        _say(f"installing the packages of {lock}: 0.9 GB")
+        _print_line(f"installing the packages of {lock}: 0.9 GB")
         _all_of(Path(lock))
         if any(line.startswith("nvidia-") for line in requires("torch") or ()):
-            _say("this torch is for CUDA: 4 GB more (docs/running.md has the one for the CPU)")
+            _print_line(
+                "this torch is for CUDA: 4 GB more (docs/running.md has the one for the CPU)"
+            )
             _uv("install", *EXACTLY, f"--requirement={LOCKS / 'cuda.txt'}")
         _uv("check")
     except subprocess.CalledProcessError as error:
@@ -62,12 +64,12 @@ def main() -> None:
 def _torch() -> None:
     lock = _entry(LOCKS / "torch.txt", "torch")
     wanted = lock.partition("==")[2].split(maxsplit=1)[0]
-    if _installed("torch").partition("+")[0] == wanted:
+    if _read_installed_version("torch").partition("+")[0] == wanted:
         return
-    _say(f"installing torch {wanted}: 0.7 GB")
+    _print_line(f"installing torch {wanted}: 0.7 GB")
     folder = Path(sys.prefix, "torch")
     shutil.rmtree(folder, ignore_errors=True)  # left by an interrupted run
-    wheel = _chosen(LOCKS / "torch.txt", folder)
+    wheel = _download_wheel(LOCKS / "torch.txt", folder)
     # uv knows a build for the CPU, 2.13.0+cpu, by its whole version only.
     exact = lock.replace(f"=={wanted}", f"=={wheel.name.split('-')[1]}")
     here = ("--no-index", f"--find-links={folder}")
@@ -75,13 +77,13 @@ def _torch() -> None:
     shutil.rmtree(folder)
 
 
-def _chosen(lock: Path, folder: Path) -> Path:
+def _download_wheel(lock: Path, folder: Path) -> Path:
     """Download into ``folder`` the wheel that pip finds for the only package of ``lock``. Given
     hashes, pip prefers an index, so the folders of its configuration are asked first.
     """
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
     if "UV_FIND_LINKS" not in _uv_variables() or not _pip(*command, "--no-index", may_fail=True):
-        _say("no folder of pip's configuration has a wheel of it: asking the index")
+        _print_line("no folder of pip's configuration has a wheel of it: asking the index")
         _pip(*command)
     [wheel] = folder.iterdir()
     return wheel
@@ -101,14 +103,14 @@ def _all_of(lock: Path) -> None:
     _uv("install", *EXACTLY, f"--requirement={lock}")
 
 
-def _installed(name: str) -> str:
+def _read_installed_version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
         return ""
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)  # before what pip and uv print
 
 

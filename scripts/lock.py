@@ -48,14 +48,14 @@ def main() -> None:
     options, further = parser.parse_known_args()
     old = "".join((CHECKOUT / name).read_text() for name in FILES if (CHECKOUT / name).exists())
     project = str(CHECKOUT / "pyproject.toml")
-    new = _resolved(["--extra=dev", project, *further], old)
+    new = _resolve_lock(["--extra=dev", project, *further], old)
     entries = list(_with_cpu_builds(new, parse_lock(old, "locks/"), options.cpu_index))
     for name, names in FILES.items():
         ours = [entry for entry in entries if re.fullmatch(names, entry.name)]
         entries = [entry for entry in entries if entry not in ours]
         _write(name, ours)
     for extra, name in PARTS.items():
-        part = _resolved([f"--extra={extra}", project, *further], _lines(new))
+        part = _resolve_lock([f"--extra={extra}", project, *further], _lines(new))
         wanted = {entry.name for entry in part}
         _write(name, [entry for entry in ours if entry.name in wanted])
 
@@ -65,7 +65,7 @@ def _write(name: str, entries: Sequence[Entry]) -> None:
     print(f"{name}: {len(entries)} packages")
 
 
-def _resolved(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
+def _resolve_lock(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
     """Return uv's resolution of ``arguments``; it keeps to the versions of ``old``, a lock."""
     command = ["uv", "pip", "compile", "--quiet", "--no-header", "--universal"]
     with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +105,7 @@ def _with_cpu_builds(
 def _cpu_builds(version: str, index: str) -> Sequence[Entry]:
     with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
         print(f"torch=={version}", file=file, flush=True)
-        return _resolved(["--no-deps", f"--default-index={index}", file.name])
+        return _resolve_lock(["--no-deps", f"--default-index={index}", file.name])
 
 
 def _lines(entries: Sequence[Entry]) -> str:

@@ -34,10 +34,10 @@ LOADED = {
 
 def files(checkout: Path, *rooms: str) -> list[Path]:
     """Return the Python files of rooms that git tracks."""
-    return tracked(checkout, *(f"{room}/*.py" for room in rooms))
+    return list_tracked_files(checkout, *(f"{room}/*.py" for room in rooms))
 
 
-def tracked(checkout: Path, *asked: str) -> list[Path]:
+def list_tracked_files(checkout: Path, *asked: str) -> list[Path]:
     """Return the files that git tracks under these patterns."""
     listed = subprocess.run(["git", "ls-files", *asked], cwd=checkout, capture_output=True,
                             text=True, check=True)  # fmt: skip
@@ -84,7 +84,7 @@ def importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
     return found
 
 
-def loaded(checkout: Path, statement: str) -> str:
+def measure_loading(checkout: Path, statement: str) -> str:
     """Return the processor seconds of a process that runs the statement, and its number of our
     modules.
     """
@@ -133,10 +133,12 @@ def report(checkout: Path) -> Iterator[str]:
     yield f"docstrings: {len(written):,}, fragments: {100 * fragments / len(written):.0f} %"
     odd = sum(len(re.findall(r"\b(?:is|are) no [a-z]", line)) for line in every)
     yield f'lines with "is no …": {odd:,}'
-    documents = tracked(checkout, "*.md")
+    documents = list_tracked_files(checkout, "*.md")
     words = sum(len(path.read_text(encoding="utf-8").split()) for path in documents)
     yield f"documents: {words:,} words"
-    yield from (f"{what}: {loaded(checkout, statement)}" for what, statement in LOADED.items())
+    yield from (
+        f"{what}: {measure_loading(checkout, statement)}" for what, statement in LOADED.items()
+    )
 
 
 if __name__ == "__main__":

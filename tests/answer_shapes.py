@@ -62,14 +62,16 @@ def install() -> None:
     """Check each answer that botocore parses in this process, if it came from the emulator."""
     parse = ResponseParser.parse
 
-    def checked(self: ResponseParser, response: dict[str, Any], shape: Shape | None) -> Any:
+    def check_parsed_answer(
+        self: ResponseParser, response: dict[str, Any], shape: Shape | None
+    ) -> Any:
         parsed = parse(self, response, shape)
         from_emulator = "x-amzn-requestid" in {name.lower() for name in response["headers"]}
         if shape is not None and from_emulator and response["status_code"] in SUCCESS:
             VIOLATIONS.extend(violations(shape, _members(self, response, parsed)))
         return parsed
 
-    ResponseParser.parse = checked
+    ResponseParser.parse = check_parsed_answer
 
 
 def _members(parser: ResponseParser, response: dict[str, Any], parsed: Any) -> dict[str, Any]:

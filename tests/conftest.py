@@ -140,7 +140,7 @@ def run_python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess]:
     return run
 
 
-def called(module: str, *arguments: str) -> subprocess.CompletedProcess:
+def call_module(module: str, *arguments: str) -> subprocess.CompletedProcess:
     """What ``python -m module ARGUMENTS`` does, in this process, in this process's environment.
 
     The start of an interpreter that loads the SDK takes seconds: a test that is about what a verb

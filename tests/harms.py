@@ -18,7 +18,7 @@ from pipelines.registry.verification import (
     split,
 )
 from tests.registered import GROUP, Registered, git
-from tests.tamperings import files, keys, tampered
+from tests.tamperings import files, keys, tamper_target
 from training.identity import Parts
 
 
@@ -26,21 +26,21 @@ def object_edited(uri: Callable[[Registered], str], edit: Callable[[bytes], byte
     """A tampering: the object's bytes go through ``edit``."""
 
     @contextlib.contextmanager
-    def tampered(registered: Registered) -> Iterator[None]:
+    def tamper_object(registered: Registered) -> Iterator[None]:
         where = uri(registered)
         before = registered.read(where)
         registered.write(where, edit(before))
         yield
         registered.write(where, before)
 
-    return tampered
+    return tamper_object
 
 
 def package_edited(edit: Callable[[dict], dict]):
     """A tampering: UpdateModelPackage with what ``edit`` makes of the package."""
 
     @contextlib.contextmanager
-    def tampered(registered: Registered) -> Iterator[None]:
+    def tamper_package(registered: Registered) -> Iterator[None]:
         package = registered.package
         changes = edit(package)
         update = registered.client("sagemaker").update_model_package
@@ -48,7 +48,7 @@ def package_edited(edit: Callable[[dict], dict]):
         yield
         update(ModelPackageArn=registered.arn, **{name: package[name] for name in changes})
 
-    return tampered
+    return tamper_package
 
 
 @contextlib.contextmanager
@@ -91,11 +91,11 @@ def card_edited(package: dict) -> dict:
     return {"ModelCard": package["ModelCard"] | {"ModelCardContent": json.dumps(content)}}
 
 
-def chosen(part: str, kind: str):
+def choose_tampering(part: str, kind: str):
     """A tampering of that kind with the first of what the record covers whose place ends so."""
 
     @contextlib.contextmanager
-    def harmed(registered: Registered) -> Iterator[None]:
+    def apply_tampering(registered: Registered) -> Iterator[None]:
         evidence = Evidence(registered.arn)
         place, _, key = part.partition("#")
         target = next(
@@ -103,31 +103,43 @@ def chosen(part: str, kind: str):
             for one in (*files(evidence), *keys(evidence))
             if re.search(place, one.where) and (not key or key == one.path[-1])
         )
-        with tampered(registered.client, registered.arn, target, kind):
+        with tamper_target(registered.client, registered.arn, target, kind):
             yield
 
-    return harmed
+    return apply_tampering
 
 
 PIPELINE = f"arn:aws:sagemaker:us-east-1:123456789012:pipeline/{GROUP}"
 TAMPERINGS = {
-    "artifact byte flipped": (chosen("model.tar.gz$", "flipped bit"), "artifact's bytes"),
-    "artifact truncated": (chosen("model.tar.gz$", "truncation"), "artifact"),
-    "shard replaced": (chosen("/shard/test/.*npy$", "flipped bit"), "test split"),
-    "manifest edited": (chosen("/shard/train/manifest", "swap of equal length"), "train split"),
+    "artifact byte flipped": (choose_tampering("model.tar.gz$", "flipped bit"), "artifact's bytes"),
+    "artifact truncated": (choose_tampering("model.tar.gz$", "truncation"), "artifact"),
+    "shard replaced": (choose_tampering("/shard/test/.*npy$", "flipped bit"), "test split"),
+    "manifest edited": (
+        choose_tampering("/shard/train/manifest", "swap of equal length"),
+        "train split",
+    ),
     "recipe edited": (recipe_edited, "recipe"),
-    "metrics edited": (chosen("/evaluation.json$", "flipped bit"), "evaluation"),
-    "gate.json edited": (chosen("/gate.json$", "flipped bit"), "gate"),
-    "provenance.json edited": (chosen("/gate/provenance.json$", "flipped bit"), "provenance"),
+    "metrics edited": (choose_tampering("/evaluation.json$", "flipped bit"), "evaluation"),
+    "gate.json edited": (choose_tampering("/gate.json$", "flipped bit"), "gate"),
+    "provenance.json edited": (
+        choose_tampering("/gate/provenance.json$", "flipped bit"),
+        "provenance",
+    ),
     "metric": (metadata_set(bits_per_byte="1.5"), "metrics"),
     "commit": (metadata_set(commit="f" * 40), "customer metadata"),
     "record's hash": (metadata_set(provenance_sha256="0" * 64), "provenance"),
     "execution": (metadata_set(execution=f"{PIPELINE}/execution/x"), "execution"),
     "model card edited": (package_edited(card_edited), "metrics"),
-    "code changed": (chosen("/code/.*evaluate/job.py$", "truncation"), "code"),
+    "code changed": (choose_tampering("/code/.*evaluate/job.py$", "truncation"), "code"),
     "definition replaced": (definition_replaced, "definition"),
-    "record edited": (chosen("(?<!gate)/provenance.json$", "flipped bit"), "definition's record"),
-    "URL elsewhere": (chosen("^InferenceSpecification#ModelDataUrl", "flipped bit"), "artifact"),
+    "record edited": (
+        choose_tampering("(?<!gate)/provenance.json$", "flipped bit"),
+        "definition's record",
+    ),
+    "URL elsewhere": (
+        choose_tampering("^InferenceSpecification#ModelDataUrl", "flipped bit"),
+        "artifact",
+    ),
     "other commit": (other_commit, "commit"),
 }
 
@@ -145,7 +157,7 @@ def begun_elsewhere(evaluation: dict) -> None:
 def described_otherwise(edit: Callable[[dict], None]) -> Callable[[bytes], bytes]:
     """The archive with what ``edit`` makes of its config.json's ``training``."""
 
-    def edited(body: bytes) -> bytes:
+    def edit_archive(body: bytes) -> bytes:
         made = io.BytesIO()
         with (
             tarfile.open(fileobj=io.BytesIO(body)) as old,
@@ -161,7 +173,7 @@ def described_otherwise(edit: Callable[[dict], None]) -> Callable[[bytes], bytes
                 new.addfile(entry, io.BytesIO(content))
         return made.getvalue()
 
-    return edited
+    return edit_archive
 
 
 def of_other_code(training: dict) -> None:

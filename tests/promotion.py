@@ -62,18 +62,18 @@ class Accounts:
         arn = f"arn:aws:iam::{number}:role/{role}" if role else ENTRY.format(number)
         if arn not in self._sessions:
             by = self.session(number if role else DEV)
-            given = self.of(by, "sts").assume_role(RoleArn=arn, RoleSessionName="test")
+            given = self.open_client(by, "sts").assume_role(RoleArn=arn, RoleSessionName="test")
             keys = given["Credentials"]
             self._sessions[arn] = boto3.Session(
                 keys["AccessKeyId"], keys["SecretAccessKey"], keys["SessionToken"]
             )
         return self._sessions[arn]
 
-    def of(self, session: boto3.Session, service: str) -> Any:
+    def open_client(self, session: boto3.Session, service: str) -> Any:
         return session.client(service, region_name="us-east-1", endpoint_url=self.endpoint.url)
 
     def client(self, number: str, service: str) -> Any:
-        return self.of(self.session(number), service)
+        return self.open_client(self.session(number), service)
 
     @contextmanager
     def acting(self, number: str, role: str = "") -> Iterator[None]:

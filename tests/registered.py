@@ -161,7 +161,7 @@ def first(registered: Registered, uri: str, end: str) -> str:
     return next(f"s3://{bucket}/{i['Key']}" for i in listed if i["Key"].endswith(end))
 
 
-def resealed(
+def reseal_package(
     registered: Registered, champion: str | None, edit: Callable[[dict], None] = lambda _: None
 ) -> str:
     """A new package of the same model, whose gate compared with ``champion``; its hashes hold.
@@ -192,7 +192,7 @@ def resealed(
     )["ModelPackageArn"]
 
 
-def evaluated(registered: Registered) -> Path:
+def unpack_evaluated_files(registered: Registered) -> Path:
     """A folder with what was evaluated: model/, the artifact unpacked, and test/, the split."""
     folder = registered.state / "evaluated"
     with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:

@@ -52,7 +52,7 @@ def keys(evidence: Evidence) -> Iterator[Target]:
         name = "provenance" if key.startswith("provenance_") else key
         yield Target(name=name, where="metadata", path=(key,))
     for field in ("InferenceSpecification", "ModelCard"):
-        for path in _leaves(_opened(evidence.package, field)):
+        for path in _leaves(_open_field(evidence.package, field)):
             name = next(str(part) for part in reversed(path) if isinstance(part, str))
             yield Target(name=name, where=field, path=path)
 
@@ -68,14 +68,14 @@ def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str 
         yield path
 
 
-def _opened(package: dict[str, Any], field: str) -> Any:
+def _open_field(package: dict[str, Any], field: str) -> Any:
     value = json.loads(json.dumps(package[field]))
     if field == "ModelCard":
         value["ModelCardContent"] = json.loads(value["ModelCardContent"])
     return value
 
 
-def harmed(body: bytes, kind: str) -> bytes:
+def harm_bytes(body: bytes, kind: str) -> bytes:
     """``body`` after a flipped bit, a truncation, or a swap of equal length.
 
     An empty file has no bit to flip: it gets one byte.
@@ -92,7 +92,9 @@ def harmed(body: bytes, kind: str) -> bytes:
 
 
 @contextlib.contextmanager
-def tampered(client: Callable[[str], Any], arn: str, target: Target, kind: str) -> Iterator[None]:
+def tamper_target(
+    client: Callable[[str], Any], arn: str, target: Target, kind: str
+) -> Iterator[None]:
     """The package while somebody has done ``kind`` to ``target``; afterwards as it was."""
     if target.where.startswith("s3://"):
         with _object(client("s3"), target.where, kind):
@@ -115,7 +117,7 @@ def _object(s3: Any, uri: str, kind: str) -> Iterator[None]:
         s3.put_object(Bucket=bucket, Key=f"{key}.more", Body=b"more")
     else:
         before = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-        s3.put_object(Bucket=bucket, Key=key, Body=harmed(before, kind))
+        s3.put_object(Bucket=bucket, Key=key, Body=harm_bytes(before, kind))
     try:
         yield
     finally:
@@ -139,7 +141,7 @@ def _edits(package: dict[str, Any], target: Target, kind: str) -> tuple[dict, di
             return {"CustomerMetadataProperties": {key: new}}, undo
         return {"CustomerMetadataPropertiesToRemove": [key]}, undo
     field = target.where
-    changed = _opened(package, field)
+    changed = _open_field(package, field)
     holder = changed
     for part in target.path[:-1]:
         holder = holder[part]
@@ -161,10 +163,10 @@ def _more(target: Target) -> str:
 
 
 def _text(old: str, kind: str) -> str:
-    return harmed(old.encode(), kind).decode("utf-8", "replace")
+    return harm_bytes(old.encode(), kind).decode("utf-8", "replace")
 
 
-def named(found: str, target: Target, kind: str) -> bool:
+def names_harmed_place(found: str, target: Target, kind: str) -> bool:
     """Return whether a finding says where the harm is."""
     named = [target.name, *(["model card"] if target.where == "ModelCard" else [])]
     added = kind == "additional key" and "more" in found.lower()

@@ -73,10 +73,13 @@ def write_workload(place: Path) -> None:
     (place / "my_package/network.py").write_text(network)
 
 
-def merged(base: Any, addition: Any) -> Any:
+def merge_documents(base: Any, addition: Any) -> Any:
     if not isinstance(base, dict) or not isinstance(addition, dict):
         return addition
-    return {**base, **{name: merged(base.get(name), value) for name, value in addition.items()}}
+    return {
+        **base,
+        **{name: merge_documents(base.get(name), value) for name, value in addition.items()},
+    }
 
 
 def recipes_with(block: dict[str, Any], base: dict[str, Any]) -> list[dict[str, Any]]:
@@ -84,7 +87,7 @@ def recipes_with(block: dict[str, Any], base: dict[str, Any]) -> list[dict[str, 
     sections replace those; or it is all but the account.
     """
     account = {name: base[name] for name in ("aws", "pipeline") if name in base}
-    return [merged(base, block), base | block, merged(account, block)]
+    return [merge_documents(base, block), base | block, merge_documents(account, block)]
 
 
 @pytest.mark.parametrize("name", YAML)

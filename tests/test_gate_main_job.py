@@ -61,7 +61,7 @@ def points() -> pd.DataFrame:
     return frame.assign(even=(even ^ (random.random(8000) < 0.05)).astype(int))
 
 
-def corrupted(frame: pd.DataFrame) -> pd.DataFrame:
+def corrupt_labels(frame: pd.DataFrame) -> pd.DataFrame:
     """Every label of the west is turned round, but not in the test split."""
     test = frame["day"].map(lambda day: find_split(day, 0.05, 0.3)) == "test"
     wrong = (frame["place"] == "west") & ~test
@@ -74,7 +74,7 @@ def cloud(aws_environment, tmp_path_factory):
     found = SimpleNamespace(s3=boto3.client("s3"), sagemaker=boto3.client("sagemaker"))
     found.s3.create_bucket(Bucket=BUCKET)
     clean = points()
-    for name, frame in {"clean": clean, "corrupted": corrupted(clean)}.items():
+    for name, frame in {"clean": clean, "corrupted": corrupt_labels(clean)}.items():
         lines = frame.to_json(orient="records", lines=True)
         found.s3.put_object(Bucket=BUCKET, Key=f"raw/{name}/a.jsonl", Body=lines.encode())
     found.recipe = tmp_path_factory.mktemp("recipe") / "gate.yaml"
@@ -110,7 +110,7 @@ class Run:
         return {check["name"]: check for check in self.gate["checks"]}
 
     @property
-    def passed(self) -> set[str]:
+    def passed_checks(self) -> set[str]:
         return {name for name, check in self.checks.items() if check["passed"]}
 
     def approve(self, overridden: str | None = None) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.corpora.stdlib import pack_sources
 from pipelines.start import start
-from tests.conftest import AWS_NAMES, called, clean_environment, process
+from tests.conftest import AWS_NAMES, call_module, clean_environment, process
 from tests.registered import wait_for
 from trainyard.common.errors import PlanError
 
@@ -51,7 +51,7 @@ def verb(emulator, home) -> Iterator[Callable[..., subprocess.CompletedProcess]]
 
         def run(name: str, *arguments: str, recipe: bool = True, settings=SMALL):
             given = of_recipe(settings) if recipe else []
-            return called(f"pipelines.{name}", *given, *arguments)
+            return call_module(f"pipelines.{name}", *given, *arguments)
 
         yield run
 
@@ -61,7 +61,7 @@ def of_recipe(settings: list[str], recipe: str = "recipes/laptop.yaml") -> list[
 
 
 @pytest.fixture(scope="module")
-def deployed(aws, emulator, home):
+def finished_upsert(aws, emulator, home):
     """The corpus uploaded, the pipeline upserted, started and watched to its end."""
     texts = [(f"file-{n}", f"def f{n}(x):\n    return x + {n}\n" * 40) for n in range(40)]
     s3 = aws("s3")
@@ -80,9 +80,9 @@ def read_object(aws, uri: str) -> bytes:
     return aws("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
 
 
-def test_the_run_ends_with_a_registered_model_package(deployed, aws):
-    assert deployed.returncode == 0, deployed.stdout + deployed.stderr
-    arn = re.search(r"model package (arn:\S+)", deployed.stdout)[1]
+def test_the_run_ends_with_a_registered_model_package(finished_upsert, aws):
+    assert finished_upsert.returncode == 0, finished_upsert.stdout + finished_upsert.stderr
+    arn = re.search(r"model package (arn:\S+)", finished_upsert.stdout)[1]
     package = aws("sagemaker").describe_model_package(ModelPackageName=arn)
     metadata = package["CustomerMetadataProperties"]
     assert re.fullmatch(r"[0-9a-f]{64}", metadata["dataset_fingerprint"])
@@ -95,7 +95,7 @@ def test_the_run_ends_with_a_registered_model_package(deployed, aws):
     assert read_object(aws, package["InferenceSpecification"]["Containers"][0]["ModelDataUrl"])
 
 
-def logged(aws, kind: str, job: str) -> Iterator[tuple[str, str]]:
+def iter_job_logs(aws, kind: str, job: str) -> Iterator[tuple[str, str]]:
     """Name and text of each of a job's log streams."""
     group, logs = f"/aws/sagemaker/{kind}", aws("logs")
     streams = logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=f"{job}/")
@@ -104,8 +104,8 @@ def logged(aws, kind: str, job: str) -> Iterator[tuple[str, str]]:
         yield name, "\n".join(event["message"] for event in events)
 
 
-def test_all_shard_instances_and_both_nodes_did_their_part(deployed, aws):
-    execution = execution_arn(deployed)
+def test_all_shard_instances_and_both_nodes_did_their_part(finished_upsert, aws):
+    execution = execution_arn(finished_upsert)
     listed = aws("sagemaker").list_pipeline_execution_steps(PipelineExecutionArn=execution)
     jobs = {step["StepName"]: step["Metadata"] for step in listed["PipelineExecutionSteps"]}
     train = jobs["Train"]["TrainingJob"]["Arn"].rpartition("/")[2]
@@ -113,21 +113,21 @@ def test_all_shard_instances_and_both_nodes_did_their_part(deployed, aws):
     latest = {m["MetricName"]: m["Value"] for m in described["FinalMetricDataList"]}
     assert latest["train:step"] == 12
     assert 0 < latest["train:loss"] < 6
-    trained = [name for name, _ in logged(aws, "TrainingJobs", train)]
+    trained = [name for name, _ in iter_job_logs(aws, "TrainingJobs", train)]
     assert {re.search(r"algo-\d", name)[0] for name in trained} == {"algo-1", "algo-2"}
     prefix = f"trainyard/trainyard-laptop/runs/{execution.rpartition('/')[2]}/shard/train/"
     keys = [i["Key"] for i in aws("s3").list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]]
     assert {k.removeprefix(prefix) for k in keys} >= {f"manifest-algo-{n}.json" for n in (1, 2)}
     shard = jobs["Shard"]["ProcessingJob"]["Arn"].rpartition("/")[2]
     told = (re.findall(r"(\d+) of \1 raw objects, ", text)[-1:]
-            for _, text in logged(aws, "ProcessingJobs", shard))  # fmt: skip
+            for _, text in iter_job_logs(aws, "ProcessingJobs", shard))  # fmt: skip
     read = sum(int(last) for found in told for last in found)
     raw = aws("s3").list_objects_v2(Bucket=BUCKET, Prefix="raw/python-stdlib/")["Contents"]
     assert read == len(raw)  # each of them by one instance alone
 
 
 def test_a_second_upsert_uploads_nothing_and_a_second_run_is_answered_from_the_cache(
-    deployed, verb
+    finished_upsert, verb
 ):
     done = verb("upsert")
     assert "unchanged" in done.stdout and "0 bytes of code uploaded" in done.stdout, done.stderr
@@ -141,7 +141,7 @@ def test_a_second_upsert_uploads_nothing_and_a_second_run_is_answered_from_the_c
     assert re.findall(r"(\w+) +Succeeded \(cached\)", done.stdout)[:4] == cached
 
 
-def test_a_model_that_misses_its_threshold_is_not_registered(deployed, verb, aws):
+def test_a_model_that_misses_its_threshold_is_not_registered(finished_upsert, verb, aws):
     before = packages(aws)
     done = verb("upsert", "--set", "gate.max_bits_per_byte=0.1", "--start", "--wait")
     assert done.returncode != 0
@@ -157,7 +157,7 @@ def packages(aws) -> list[str]:
     return [package["ModelPackageArn"] for package in found["ModelPackageSummaryList"]]
 
 
-def test_a_parameter_changes_one_run_without_an_upsert(deployed, verb):
+def test_a_parameter_changes_one_run_without_an_upsert(finished_upsert, verb):
     done = verb("start", "--parameter", "GateMaxBitsPerByte=0.2", "--wait")
     assert done.returncode != 0
     assert "at most 0.2" in done.stdout
@@ -171,30 +171,30 @@ def test_a_parameter_changes_one_run_without_an_upsert(deployed, verb):
         ("MaxStep=3", "nearest valid name: MaxSteps"),
     ],
 )
-def test_a_parameter_that_the_recipe_does_not_list_is_refused(given, said, deployed, verb):
+def test_a_parameter_that_the_recipe_does_not_list_is_refused(given, said, finished_upsert, verb):
     done = verb("start", "--parameter", given)
     assert done.returncode == 1
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
-def test_watch_finds_the_newest_execution_and_the_report_shows_it(deployed, verb, tmp_path):
+def test_watch_finds_the_newest_execution_and_the_report_shows_it(finished_upsert, verb, tmp_path):
     watched = verb("watch", recipe=False)
     assert "run " in watched.stdout
     out = tmp_path / "report.html"
-    done = verb("report", execution_arn(deployed), "--out", str(out), recipe=False)
+    done = verb("report", execution_arn(finished_upsert), "--out", str(out), recipe=False)
     assert done.returncode == 0, done.stderr
     page = out.read_text()
     assert "optimizer step" in page and "bits per byte" in page
 
 
-def test_the_plain_aws_cli_sees_pipeline_steps_job_and_package(deployed, emulator, aws):
+def test_the_plain_aws_cli_sees_pipeline_steps_job_and_package(finished_upsert, emulator, aws):
     def cli(*arguments: str) -> dict:
         command = [str(Path(sys.executable).parent / "aws"), *arguments, "--output", "json"]
         environment = clean_environment() | emulator.env
         done = subprocess.run(command, env=environment, capture_output=True, check=True)
         return json.loads(done.stdout)
 
-    execution = execution_arn(deployed)
+    execution = execution_arn(finished_upsert)
     steps = cli("sagemaker", "list-pipeline-execution-steps", "--pipeline-execution-arn", execution)
     found = {step["StepName"]: step for step in steps["PipelineExecutionSteps"]}
     assert {step["StepStatus"] for step in found.values()} == {"Succeeded"}
@@ -206,7 +206,7 @@ def test_the_plain_aws_cli_sees_pipeline_steps_job_and_package(deployed, emulato
     assert described["ModelPackageStatus"] == "Completed"
 
 
-def test_the_sdks_own_start_wait_and_list_steps_work(deployed, verb):
+def test_the_sdks_own_start_wait_and_list_steps_work(finished_upsert, verb):
     from sagemaker.core.workflow.pipeline_context import PipelineSession
     from sagemaker.mlops.workflow.pipeline import Pipeline
 
@@ -237,7 +237,7 @@ def wait_for_training(aws, execution: str) -> str:
     return wait_for(logged_job)
 
 
-def test_a_stopped_trainings_ranks_save_a_checkpoint_on_both_nodes(deployed, verb, aws):
+def test_a_stopped_trainings_ranks_save_a_checkpoint_on_both_nodes(finished_upsert, verb, aws):
     """SIGTERM reaches the container's first process alone."""
     endless = ("train.loop.checkpoint_interval=100000", "train.loop.log_interval=1")
     done = verb("upsert", "--start", settings=[*LONG, *endless])
@@ -245,7 +245,7 @@ def test_a_stopped_trainings_ranks_save_a_checkpoint_on_both_nodes(deployed, ver
     sagemaker.stop_training_job(TrainingJobName=job)
     describe = sagemaker.describe_training_job
     wait_for(lambda: describe(TrainingJobName=job)["TrainingJobStatus"] == "Stopped")
-    log = "\n".join(text for _, text in logged(aws, "TrainingJobs", job))
+    log = "\n".join(text for _, text in iter_job_logs(aws, "TrainingJobs", job))
     assert "stopped by SIGTERM after step" in log, log[-2000:]
     prefix = describe(TrainingJobName=job)["CheckpointConfig"]["S3Uri"]
     listing = aws("s3").list_objects_v2(
@@ -267,7 +267,7 @@ def descendants(nodes: dict[str, int]) -> list[psutil.Process]:
 
 
 @pytest.mark.sweep
-def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, state):
+def test_a_killed_node_fails_the_step_and_nothing_is_left(finished_upsert, verb, aws, state):
     execution = execution_arn(verb("upsert", "--start", settings=LONG))
     job = wait_for_training(aws, execution)
     nodes = json.loads((state / "jobs" / job / "nodes.json").read_text())
@@ -294,14 +294,14 @@ def test_a_killed_node_fails_the_step_and_nothing_is_left(deployed, verb, aws, s
     ],
     ids=["missing prefix", "unknown image", "impossible batch"],
 )
-def test_bad_input_gives_one_clear_message(setting: str, expected: str, deployed, verb):
+def test_bad_input_gives_one_clear_message(setting: str, expected: str, finished_upsert, verb):
     done = verb("upsert", "--set", setting, "--start", "--wait")
     assert done.returncode == 1
     assert expected in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_script_that_raises_is_shown_with_its_error(deployed, emulator, home, tmp_path):
+def test_a_script_that_raises_is_shown_with_its_error(finished_upsert, emulator, home, tmp_path):
     package = tmp_path / "code" / "mine" / "broken"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")

@@ -27,7 +27,7 @@ THEIRS = {"aws", "bash", "docker", "kubectl", "pip", "podman"}
 """Programs that are not ours, and that nothing is known of here."""
 
 
-def printed(text: str) -> Iterator[str]:
+def iter_printed_commands(text: str) -> Iterator[str]:
     """Yield the commands of a document's blocks; where one shows output, those after ``$``."""
     blocks = (block for language, block in FENCE.findall(text) if not language)
     for block in filter(COMMAND.match, blocks):
@@ -39,11 +39,11 @@ def printed(text: str) -> Iterator[str]:
 def documents() -> list[str]:
     """The documents that print commands; benchmarks/README.md is for who works on Trainyard."""
     paths = [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/*.md"), CHECKOUT / "infra/README.md"]
-    found = [path for path in paths if [*printed(path.read_text(encoding="utf-8"))]]
+    found = [path for path in paths if [*iter_printed_commands(path.read_text(encoding="utf-8"))]]
     return sorted(str(path.relative_to(CHECKOUT)) for path in found)
 
 
-def refused(words: list[str]) -> str | None:
+def find_command_refusal(words: list[str]) -> str | None:
     """Why a command would not begin; None where it would."""
     match words[: words.index(">")] if ">" in words else words:
         case ["make", *rest]:
@@ -55,9 +55,9 @@ def refused(words: list[str]) -> str | None:
             made = f"-m venv {path.removesuffix('/bin/activate')}\n"
             return None if made in (CHECKOUT / "Makefile").read_text() else "is made by nothing"
         case ["python", "-m", "trainyard", verb, *rest] | ["trainyard", verb, *rest]:
-            return _refused(f"trainyard.commands.{verb}", rest)
+            return _find_verb_refusal(f"trainyard.commands.{verb}", rest)
         case ["python", "-m", module, *rest] if (CHECKOUT / module.split(".")[0]).is_dir():
-            return _refused(module, rest)
+            return _find_verb_refusal(module, rest)
         case ["python", "-m", package, *rest]:
             locked = f"\n{package}==" in (CHECKOUT / "locks/run.txt").read_text()
             return None if locked else "make run does not install it"
@@ -68,7 +68,7 @@ def refused(words: list[str]) -> str | None:
     return "is empty"
 
 
-def _refused(module: str, words: list[str]) -> str | None:
+def _find_verb_refusal(module: str, words: list[str]) -> str | None:
     """Why a verb of ours does not take ``words``; a command behind them is looked at, too."""
     try:
         found = import_module(module)
@@ -84,7 +84,7 @@ def _refused(module: str, words: list[str]) -> str | None:
     if lines := list_missing_lines(verb.main, context.params):
         return "; ".join(lines)
     inner = context.params.get("command")
-    return refused([*inner]) if inner else None
+    return find_command_refusal([*inner]) if inner else None
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,8 @@ def readmes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", [*documents(), *list_kinds()])
 def test_each_printed_command_would_begin(name: str, readmes: dict[str, Path]):
     path = readmes.get(name, CHECKOUT / name)
-    commands = [*printed(path.read_text(encoding="utf-8"))]
-    faults = {line: refused(shlex.split(line, comments=True)) for line in commands}
+    commands = [*iter_printed_commands(path.read_text(encoding="utf-8"))]
+    faults = {line: find_command_refusal(shlex.split(line, comments=True)) for line in commands}
     assert commands and {line: why for line, why in faults.items() if why} == {}
 
 
@@ -116,7 +116,7 @@ def test_what_would_not_begin_is_found():
         "python -m ruff check": "does not install",
         "trainyard-watch": "not known",
     }
-    found = {line: refused(line.split()) or "" for line in wrong}
+    found = {line: find_command_refusal(line.split()) or "" for line in wrong}
     assert [line for line, why in wrong.items() if why not in found[line]] == []
 
 
@@ -170,13 +170,13 @@ def run(clone: Path, script: str) -> str:
 
 def make_run_commands() -> list[str]:
     """Return the three commands of README that begin with ``make run``."""
-    commands = [*printed((CHECKOUT / "README.md").read_text(encoding="utf-8"))]
+    commands = [*iter_printed_commands((CHECKOUT / "README.md").read_text(encoding="utf-8"))]
     first = next(n for n, command in enumerate(commands) if command.startswith("make run"))
     return commands[first : first + 3]
 
 
 @pytest.fixture(scope="module")
-def installed(clone: Path) -> str:
+def installation_output(clone: Path) -> str:
     """README's ``make run`` has run: what it printed."""
     said = shell(clone, make_run_commands()[0]).communicate()[0]
     if "Trainyard needs Python 3.11" in said:
@@ -186,8 +186,10 @@ def installed(clone: Path) -> str:
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
-def test_the_readme_s_three_commands_of_the_training_pipeline(clone: Path, installed: str):
-    assert "run Succeeded" in installed and (clone / "report.html").is_file()
+def test_the_readme_s_three_commands_of_the_training_pipeline(
+    clone: Path, installation_output: str
+):
+    assert "run Succeeded" in installation_output and (clone / "report.html").is_file()
     _, source, console = make_run_commands()
     process = shell(clone, f"{source}\n{console}", process_group=0)
     assert process.stdout is not None
@@ -204,16 +206,18 @@ def test_the_readme_s_three_commands_of_the_training_pipeline(clone: Path, insta
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", list_kinds())
-def test_a_project_s_readme(kind: str, clone: Path, installed: str):
+def test_a_project_s_readme(kind: str, clone: Path, installation_output: str):
     run(clone, f"source .venv/bin/activate\npython -m pipelines.new ../my-{kind} --like {kind}")
-    block = "\n".join(printed((clone.parent / f"my-{kind}/README.md").read_text(encoding="utf-8")))
+    block = "\n".join(
+        iter_printed_commands((clone.parent / f"my-{kind}/README.md").read_text(encoding="utf-8"))
+    )
     assert "run Succeeded" in run(clone, block)
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(1800)
-def test_the_commands_of_running(clone: Path, installed: str):
+def test_the_commands_of_running(clone: Path, installation_output: str):
     """Up to the one that trains again to be rejected; those on AWS take an account."""
     text = (CHECKOUT / "docs/running.md").read_text(encoding="utf-8").partition("## On AWS")[0]
-    approved = "".join(line for line in printed(text) if "pipelines.approve" in line)
+    approved = "".join(line for line in iter_printed_commands(text) if "pipelines.approve" in line)
     assert "Approved" in run(clone, f"source .venv/bin/activate\n{approved}")

@@ -38,7 +38,7 @@ from pipelines.registry.verification import (
     verify,
 )
 from steps.gate.config import GateConfig
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from tests.harms import (
     TAMPERINGS,
     begun_elsewhere,
@@ -60,13 +60,13 @@ from tests.registered import (
     Registered,
     another,
     checkout_in,
-    evaluated,
     first,
     register,
-    resealed,
+    reseal_package,
     run_folder,
+    unpack_evaluated_files,
 )
-from tests.tamperings import KINDS, Target, files, keys, named, tampered
+from tests.tamperings import KINDS, Target, files, keys, names_harmed_place, tamper_target
 from trainyard.common.errors import GateError
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import Application, Owner
@@ -81,21 +81,22 @@ def checkout(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def registered(emulator, aws_environment, state, checkout) -> Registered:
+def registered_package(emulator, aws_environment, state, checkout) -> Registered:
     return register(emulator, state, checkout)
 
 
-def test_an_honest_package_verifies_to_the_last_byte_and_to_the_definition(registered):
-    done = registered.python("pipelines.verify", registered.arn, "--checkout", ".", "--deep",
-                             "--json")  # fmt: skip
+def test_an_honest_package_verifies_to_the_last_byte_and_to_the_definition(registered_package):
+    done = registered_package.python(
+        "pipelines.verify", registered_package.arn, "--checkout", ".", "--deep", "--json"
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     findings = json.loads(done.stdout)["findings"]
     assert {f["status"] for f in findings} == {"ok"}, done.stdout
     assert findings[-1]["name"] == "definition again"
 
 
-def test_another_gate_judges_the_recorded_scores_again(registered, checkout):
-    evidence = Evidence(registered.arn)
+def test_another_gate_judges_the_recorded_scores_again(registered_package, checkout):
+    evidence = Evidence(registered_package.arn)
     for bound, said in ((100.0, None), (0.1, "bits_per_byte")):
         gate = GateConfig.model_validate({**evidence.recipe["gate"], "max_bits_per_byte": bound})
         asked = build_gate_arguments(evidence, gate, gate.thresholds)
@@ -103,8 +104,8 @@ def test_another_gate_judges_the_recorded_scores_again(registered, checkout):
             require_pass(evidence, checkout, "not promoted", arguments=asked)
 
 
-def test_the_record_binds_everything_that_the_issue_names(registered):
-    record = json.loads(registered.read(registered.metadata["provenance_uri"]))
+def test_the_record_binds_everything_that_the_issue_names(registered_package):
+    record = json.loads(registered_package.read(registered_package.metadata["provenance_uri"]))
     for name in ("commit", "definition_sha256", "artifact_sha256", "packages_sha256",
                  "dataset_fingerprint", "train_fingerprint", "test_fingerprint",
                  "evaluation_sha256", "gate_sha256"):  # fmt: skip
@@ -116,7 +117,9 @@ def test_the_record_binds_everything_that_the_issue_names(registered):
     assert set(record["code"]) == {"Shard", "Train", "Evaluate", "Gate"}
     assert set(record["images"]) == {"Shard", "Train", "Evaluate", "Gate", "Register"}
     assert all(image["digest"] is None for image in record["images"].values())  # tags, offline
-    with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
+    with tarfile.open(
+        fileobj=io.BytesIO(registered_package.read(registered_package.model_uri))
+    ) as tar:
         packages = tar.extractfile("packages.txt").read()
     assert hashlib.sha256(packages).hexdigest() == record["packages_sha256"]
     lines = (line.partition("==") for line in packages.decode().splitlines())
@@ -130,25 +133,31 @@ def test_the_record_binds_everything_that_the_issue_names(registered):
     }
 
 
-def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(registered):
+def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(registered_package):
     """By the rules of infra/storage.yaml. Folders are named with and without their slash."""
-    evidence = Evidence(registered.arn)
+    evidence = Evidence(registered_package.arn)
     root = f"trainyard/{GROUP}"
-    record = registered.read(first(registered, run_folder(registered, "gate"), "record.json"))
+    record = registered_package.read(
+        first(registered_package, run_folder(registered_package, "gate"), "record.json")
+    )
     said = json.dumps([
-        registered.package,
+        registered_package.package,
         evidence.provenance,
         json.loads(record),
         [evidence.find_job_inputs(step) for step in ("Evaluate", "Gate")],
     ], default=str)  # fmt: skip
     named = set(re.findall(r"s3://[^\\\"\s]+", said))
-    assert {registered.model_uri, registered.evaluation_uri, registered.gate_uri} <= named
+    assert {
+        registered_package.model_uri,
+        registered_package.evaluation_uri,
+        registered_package.gate_uri,
+    } <= named
     assert any("/shard/test" in uri for uri in named) and any("/code/" in uri for uri in named)
     keys = [uri.removeprefix(f"s3://{BUCKET}/") for uri in named]
     assert [
         key for key in keys if expires(f"{key.rstrip('/')}/x", root) or expires(key, root)
     ] == []
-    there = registered.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+    there = registered_package.client("s3").get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
     every = {item["Key"] for page in there for item in page["Contents"]}
     deleted = {key for key in every if expires(key, root)}
     assert deleted and all(key.startswith(f"{root}/checkpoints/") for key in deleted)
@@ -156,7 +165,7 @@ def test_no_lifecycle_rule_deletes_what_the_package_or_its_record_names(register
 
 def tampered_with(registered, target: Target, kind: str) -> str:
     """What is not right of ``verify`` and ``approve`` after this harm; empty if both name it."""
-    with tampered(registered.client, registered.arn, target, kind):
+    with tamper_target(registered.client, registered.arn, target, kind):
         checks = choose_checks(None, quick=False, deep=True)
         wrong = find_first_mismatch(run_checks(Evidence(registered.arn), checks))
         found = {"verify": f"{wrong.name}: {wrong.detail}" if wrong else "", "approve": ""}
@@ -164,39 +173,41 @@ def tampered_with(registered, target: Target, kind: str) -> str:
             approve(registered.arn, deep=target.bulk, reason=WHY)
         except GateError as why:
             found["approve"] = str(why)
-    unnamed = {verb: said for verb, said in found.items() if not named(said, target, kind)}
+    unnamed = {
+        verb: said for verb, said in found.items() if not names_harmed_place(said, target, kind)
+    }
     return f"{kind} of {target.where} {target.path}: {unnamed}" if unnamed else ""
 
 
 @pytest.mark.sweep
 @pytest.mark.timeout(7200)
-def test_every_tampering_with_what_the_record_covers_is_named(registered, request):
+def test_every_tampering_with_what_the_record_covers_is_named(registered_package, request):
     """Some, each in one of four ways; with --hypothesis-profile=thorough, which takes an hour or
     more, all in all four. python -m pytest -s prints how many.
     """
-    evidence = Evidence(registered.arn)
+    evidence = Evidence(registered_package.arn)
     found = [*files(evidence), *keys(evidence)]
     many = [t for t in found if "/code/" in t.where or t.where in ("ModelCard", SPECIFICATION)]
     some = ([target for target in found if target not in many] + many[::16])[::3]
     cases = [(target, KINDS[number % len(KINDS)]) for number, target in enumerate(some)]
     if request.config.getoption("--hypothesis-profile") == "thorough":
         cases = [(target, kind) for target in found for kind in KINDS]
-    unnamed = [said for case in cases if (said := tampered_with(registered, *case))]
+    unnamed = [said for case in cases if (said := tampered_with(registered_package, *case))]
     print(f"{len(cases) - len(unnamed)} of {len(cases)} tamperings are named by both verbs")
     assert len(cases) > 20 and unnamed == []
 
 
 @pytest.mark.parametrize("name", TAMPERINGS)
-def test_a_tampering_is_named(name: str, registered):
+def test_a_tampering_is_named(name: str, registered_package):
     tampered, expected = TAMPERINGS[name]
-    with tampered(registered):
-        wrong = first_wrong(registered)
+    with tampered(registered_package):
+        wrong = first_wrong(registered_package)
     assert wrong is not None and wrong.name == expected, wrong
 
 
-def test_a_package_of_somebody_else_is_a_mismatch_not_a_traceback(registered):
-    sagemaker = registered.client("sagemaker")
-    specification = registered.package["InferenceSpecification"]
+def test_a_package_of_somebody_else_is_a_mismatch_not_a_traceback(registered_package):
+    sagemaker = registered_package.client("sagemaker")
+    specification = registered_package.package["InferenceSpecification"]
     sagemaker.create_model_package_group(ModelPackageGroupName="others")
     arn = sagemaker.create_model_package(
         ModelPackageGroupName="others", InferenceSpecification=specification
@@ -205,18 +216,18 @@ def test_a_package_of_somebody_else_is_a_mismatch_not_a_traceback(registered):
     assert find_first_mismatch(findings).name == "package"
     assert {f.status for f in findings[1:]} == {"unchecked"}
     # Without --checkout, this one is at another commit: that is told, and is no mismatch.
-    known = {finding.name: finding for finding in verify(registered.arn)}
+    known = {finding.name: finding for finding in verify(registered_package.arn)}
     assert known["commit"].status == "unchecked"
     assert find_first_mismatch(known.values()) is None
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"code": {"Gate": 3}}', "[" * 100_000])
-def test_a_record_of_any_form_is_a_mismatch_not_a_traceback(text: str, registered):
+def test_a_record_of_any_form_is_a_mismatch_not_a_traceback(text: str, registered_package):
     """Its hash is right, so that every check has to look at it."""
     digest = hashlib.sha256(text.encode()).hexdigest()
     edited = object_edited(lambda r: r.metadata["provenance_uri"], lambda _: text.encode())
-    with edited(registered), metadata_set(provenance_sha256=digest)(registered):
-        findings = verify(registered.arn, deep=True)
+    with edited(registered_package), metadata_set(provenance_sha256=digest)(registered_package):
+        findings = verify(registered_package.arn, deep=True)
     assert find_first_mismatch(findings).name == "evaluation"
     assert [finding.status for finding in findings[:4]] == ["ok", "ok", "ok", "mismatch"]
 
@@ -226,9 +237,9 @@ def test_a_record_of_any_form_is_a_mismatch_not_a_traceback(text: str, registere
     [(trained_by_other_code, "from step 1 on the weights were trained by other code, 000000000000"),
      (begun_elsewhere, "from step 1 on the weights were trained by training 0000000000000000")],
 )  # fmt: skip
-def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, registered):
+def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, registered_package):
     """All hashes hold: it is what the training said of itself that does not fit the record."""
-    arn = resealed(registered, None, edit)
+    arn = reseal_package(registered_package, None, edit)
     [found] = run_checks(Evidence(arn), {"training": training_checks.check_history})
     assert found.name == "training" and found.detail.startswith(said)
 
@@ -238,11 +249,11 @@ def test_weights_of_other_code_than_the_records_are_a_mismatch(edit, said, regis
     [(of_other_code, "identity of the parts in config.json is "),
      (renamed_too, "identity in config.json is "), (made_elsewhere, "stretches in config.json")],
 )  # fmt: skip
-def test_what_the_model_says_of_its_training_is_what_was_evaluated(edit, said, registered):
+def test_what_the_model_says_of_its_training_is_what_was_evaluated(edit, said, registered_package):
     check = {"artifact's training": training_checks.check_artifact}
-    assert find_first_mismatch(run_checks(Evidence(registered.arn), check)) is None
-    with object_edited(lambda r: r.model_uri, described_otherwise(edit))(registered):
-        found = find_first_mismatch(run_checks(Evidence(registered.arn), check))
+    assert find_first_mismatch(run_checks(Evidence(registered_package.arn), check)) is None
+    with object_edited(lambda r: r.model_uri, described_otherwise(edit))(registered_package):
+        found = find_first_mismatch(run_checks(Evidence(registered_package.arn), check))
     assert found.detail.startswith(said)
 
 
@@ -250,8 +261,8 @@ SPECIFICATION = "InferenceSpecification"
 WHY = "settings of a test"
 
 
-def test_approval_rests_on_the_champion_of_the_verdict(registered):
-    sagemaker = registered.client("sagemaker")
+def test_approval_rests_on_the_champion_of_the_verdict(registered_package):
+    sagemaker = registered_package.client("sagemaker")
     newest = lambda: next(iter(list_approved(sagemaker, GROUP)), None)  # noqa: E731
     one, rival = another(), another()
     done = approve(one, reason=WHY)
@@ -277,34 +288,34 @@ def test_approval_rests_on_the_champion_of_the_verdict(registered):
         roll_back_champion(GROUP, "again")
 
 
-def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered):
+def test_a_run_with_overrides_is_approved_for_a_stated_reason_alone(registered_package):
     """Of this run: its parameter; of the pipeline: what its upsert set."""
     arn = another(GateMaxBitsPerByte="8.25")
     said = "parameter GateMaxBitsPerByte was 8.25, the pipeline's default is 8.5"
     with pytest.raises(GateError, match=said) as refused:
         approve(arn)
     assert "--set train.loop.max_steps=4" in str(refused.value)
-    assert registered.client("sagemaker").describe_model_package(ModelPackageName=arn)[
+    assert registered_package.client("sagemaker").describe_model_package(ModelPackageName=arn)[
         "ModelApprovalStatus"
     ] == "PendingManualApproval"  # fmt: skip
-    done = called("pipelines.approve", arn, "--reason", "asked by the board")
+    done = call_module("pipelines.approve", arn, "--reason", "asked by the board")
     assert done.returncode == 0 and "override: parameter GateMaxBitsPerByte was" in done.stdout
-    told = registered.client("sagemaker").describe_model_package(ModelPackageName=arn)
+    told = registered_package.client("sagemaker").describe_model_package(ModelPackageName=arn)
     assert told["ApprovalDescription"].startswith("reason: asked by the board; ")
     reject(arn, "a test")
 
 
-def test_a_recipe_of_the_approvers_own_names_what_differs(registered):
+def test_a_recipe_of_the_approvers_own_names_what_differs(registered_package):
     sets = [word for setting in SETTINGS[:-1] for word in ("--set", setting)]
     ours = ["--recipe", "recipes/laptop.yaml", *sets, "--set", "gate={max_bits_per_byte: 1.5}"]
-    done = called("pipelines.approve", registered.arn, *ours)
+    done = call_module("pipelines.approve", registered_package.arn, *ours)
     assert done.returncode == 1
     assert "recipe gate.max_bits_per_byte was 8.5, yours is 1.5" in done.stderr
 
 
-def test_a_verdict_on_other_demands_than_the_recipes_is_no_verdict(registered, monkeypatch):
+def test_a_verdict_on_other_demands_than_the_recipes_is_no_verdict(registered_package, monkeypatch):
     """The job that judged was asked for something else than the recipe in the record."""
-    evidence = Evidence(registered.arn)
+    evidence = Evidence(registered_package.arn)
     given = evidence.read_job("Gate")["AppSpecification"]["ContainerArguments"]
     given[given.index("max_bits_per_byte") + 1] = "99.0"
     [finding] = run_checks(evidence, {"demands": QUICK["demands"]})
@@ -312,35 +323,40 @@ def test_a_verdict_on_other_demands_than_the_recipes_is_no_verdict(registered, m
     assert "--threshold max_bits_per_byte 99.0, but the recorded recipe says 8.5" in finding.detail
 
 
-def test_nothing_is_approved_automatically_unless_the_recipe_says_so(registered):
-    execution = registered.metadata["execution"]
+def test_nothing_is_approved_automatically_unless_the_recipe_says_so(registered_package):
+    execution = registered_package.metadata["execution"]
     assert approve_automatically(execution) is None
-    done = called("pipelines.approve", "--execution", execution, "--automatic")
+    done = call_module("pipelines.approve", "--execution", execution, "--automatic")
     assert done.returncode == 1 and "register.approval: manual" in done.stderr
 
 
-def test_a_package_that_does_not_verify_is_told_in_the_terminal_and_not_approved(registered):
+def test_a_package_that_does_not_verify_is_told_in_the_terminal_and_not_approved(
+    registered_package,
+):
     message = "not approved: metrics does not match its record"
-    with metadata_set(loss="0.1")(registered), pytest.raises(GateError, match=message):
-        done = called("pipelines.verify", registered.arn, "--quick")
+    with metadata_set(loss="0.1")(registered_package), pytest.raises(GateError, match=message):
+        done = call_module("pipelines.verify", registered_package.arn, "--quick")
         assert done.returncode == 1
         last, said = done.stdout.splitlines()[-1], "customer metadata loss is 0.1, evaluation.json"
         assert last.startswith(f"metrics does not match: {said}")
         assert "✓  evaluation" in done.stdout and "✗  metrics" in done.stdout
-        approve(registered.arn)
+        approve(registered_package.arn)
     replaced = object_edited(lambda r: r.model_uri, lambda body: bytes(len(body)))
-    with replaced(registered), pytest.raises(GateError, match="artifact's bytes does not match"):
-        approve(registered.arn)
-    assert registered.package["ModelApprovalStatus"] == "PendingManualApproval"
+    with (
+        replaced(registered_package),
+        pytest.raises(GateError, match="artifact's bytes does not match"),
+    ):
+        approve(registered_package.arn)
+    assert registered_package.package["ModelApprovalStatus"] == "PendingManualApproval"
 
 
 @pytest.mark.sweep
-def test_the_console_approves_by_the_same_checks_or_not_at_all(registered):
+def test_the_console_approves_by_the_same_checks_or_not_at_all(registered_package):
     """One that knows nothing of us sends people to the command; ours does what the command does."""
-    assert registered.metadata["approve_with"] == "python -m pipelines.approve"
+    assert registered_package.metadata["approve_with"] == "python -m pipelines.approve"
     arn = another()
 
-    def asked(owners: Sequence[Owner], comment: str) -> str:
+    def ask_approval(owners: Sequence[Owner], comment: str) -> str:
         app = create(Account(may_write=True), "key", Application(owners=owners))
         client, at = app.test_client(), f"/do/approve?package={arn}"
         client.get("/?key=key")
@@ -351,25 +367,25 @@ def test_the_console_approves_by_the_same_checks_or_not_at_all(registered):
         return shown + html.unescape(told.get_data(as_text=True))
 
     def status() -> str:
-        sagemaker = registered.client("sagemaker")
+        sagemaker = registered_package.client("sagemaker")
         return sagemaker.describe_model_package(ModelPackageName=arn)["ModelApprovalStatus"]
 
-    assert f"Run: python -m pipelines.approve {arn}" in asked((), "I want it")
+    assert f"Run: python -m pipelines.approve {arn}" in ask_approval((), "I want it")
     assert status() == "PendingManualApproval"
-    said = asked(OWNERS, "")
+    said = ask_approval(OWNERS, "")
     assert "Differs from its recipe: the pipeline was upserted with --set" in said
     assert "Justify this with" in said and status() == "PendingManualApproval"
-    asked(OWNERS, WHY)
+    ask_approval(OWNERS, WHY)
     assert status() == "Approved"
     reject(arn, "a test")
 
 
-def test_two_approvals_at_once_are_told(registered, monkeypatch):
+def test_two_approvals_at_once_are_told(registered_package, monkeypatch):
     """Somebody approves another package between our look and our write."""
     import pipelines.approve as module
 
     mine, other = another(), another()
-    sagemaker, decide = registered.client("sagemaker"), module._set_approval_status
+    sagemaker, decide = registered_package.client("sagemaker"), module._set_approval_status
 
     def slow(client, arn, status, why):
         decide(client, other, "Approved", "by somebody else")
@@ -385,29 +401,29 @@ def test_two_approvals_at_once_are_told(registered, monkeypatch):
 
 
 @pytest.mark.sweep
-def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registered):
+def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registered_package):
     from training.data.dataset import Dataset
     from training.export.inference import open_served
 
-    sagemaker = registered.client("sagemaker")
+    sagemaker = registered_package.client("sagemaker")
     role = "arn:aws:iam::123456789012:role/trainyard"
-    package = {"ModelPackageName": registered.arn}
+    package = {"ModelPackageName": registered_package.arn}
     sagemaker.create_model(ModelName="m", PrimaryContainer=package, ExecutionRoleArn=role)
     variant = {"VariantName": "AllTraffic", "ModelName": "m", "InstanceType": "ml.m5.large",
                "InitialInstanceCount": 1}  # fmt: skip
     sagemaker.create_endpoint_config(EndpointConfigName="c", ProductionVariants=[variant])
     with pytest.raises(sagemaker.exceptions.ClientError, match="is PendingManualApproval"):
         sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
-    approve(registered.arn, reason=WHY)
+    approve(registered_package.arn, reason=WHY)
     sagemaker.create_endpoint(EndpointName="e", EndpointConfigName="c")
     waiter = sagemaker.get_waiter("endpoint_in_service")
 
-    folder = evaluated(registered)
+    folder = unpack_evaluated_files(registered_package)
     test = Dataset(folder / "test")
     served = open_served(folder / "model")
 
     waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 120})
-    runtime = registered.client("sagemaker-runtime")
+    runtime = registered_package.client("sagemaker-runtime")
     sums = dict.fromkeys(("nats", "bytes", "tokens"), 0.0)
     for sample in test.read(range(len(test)))["tokens"].tolist():
         answer = runtime.invoke_endpoint(
@@ -416,7 +432,7 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
         found = json.loads(answer["Body"].read())
         assert found == pytest.approx(served.answer({"tokens": sample}), rel=1e-12)
         sums = {name: total + found[name] for name, total in sums.items()}
-    metrics = json.loads(registered.read(registered.evaluation_uri))["metrics"]
+    metrics = json.loads(registered_package.read(registered_package.evaluation_uri))["metrics"]
     bits = sums["nats"] / math.log(2) / sums["bytes"]
     # one example at a time: float32 rounds otherwise than in the evaluation's batches
     assert bits == pytest.approx(metrics["bits_per_byte"]["value"], rel=1e-6)
@@ -425,19 +441,20 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
 
 
 @pytest.mark.sweep
-def test_a_changed_loss_trains_anew_and_registers_another_model(registered):
+def test_a_changed_loss_trains_anew_and_registers_another_model(registered_package):
     """Where only settings and data counted, the run took the old weights from the checkpoint."""
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     sets += ["--set", "register.model_package_group=changed"]
-    with loss_changed(registered):
-        done = registered.python("pipelines.upsert", "--recipe", "recipes/laptop.yaml", *sets,
-                                 "--start", "--wait")  # fmt: skip
+    with loss_changed(registered_package):
+        done = registered_package.python(
+            "pipelines.upsert", "--recipe", "recipes/laptop.yaml", *sets, "--start", "--wait"
+        )
     assert done.returncode == 0, done.stdout + done.stderr
-    [package] = registered.client("sagemaker").list_model_packages(ModelPackageGroupName="changed")[
-        "ModelPackageSummaryList"
-    ]
-    other = replace(registered, arn=package["ModelPackageArn"])
-    before, after = registered.metadata, other.metadata
+    [package] = registered_package.client("sagemaker").list_model_packages(
+        ModelPackageGroupName="changed"
+    )["ModelPackageSummaryList"]
+    other = replace(registered_package, arn=package["ModelPackageArn"])
+    before, after = registered_package.metadata, other.metadata
     assert after["dataset_fingerprint"] == before["dataset_fingerprint"]
     for name in ("identity", "artifact_sha256", "loss", "bits_per_byte"):
         assert after[name] != before[name], name
@@ -446,15 +463,15 @@ def test_a_changed_loss_trains_anew_and_registers_another_model(registered):
     assert find_first_mismatch(run_checks(Evidence(other.arn), QUICK)) is None
 
 
-def test_a_teardown_leaves_all_that_a_registered_model_rests_on(registered, monkeypatch):
+def test_a_teardown_leaves_all_that_a_registered_model_rests_on(registered_package, monkeypatch):
     stray = f"s3://{BUCKET}/trainyard/{GROUP}/runs/strayexecute/train/model.tar.gz"
-    registered.write(stray, b"of a run that registered nothing")
+    registered_package.write(stray, b"of a run that registered nothing")
     sets = [word for setting in SETTINGS for word in ("--set", setting)]
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{GROUP}\n"))
     recipe = str(CHECKOUT / "recipes/laptop.yaml")
-    done = called("pipelines.teardown", "--recipe", recipe, "--remove", *sets)
+    done = call_module("pipelines.teardown", "--recipe", recipe, "--remove", *sets)
     assert done.returncode == 0, done.stdout + done.stderr
-    with pytest.raises(registered.client("s3").exceptions.NoSuchKey):
-        registered.read(stray)
-    findings = verify(registered.arn, registered.checkout, deep=True)
+    with pytest.raises(registered_package.client("s3").exceptions.NoSuchKey):
+        registered_package.read(stray)
+    findings = verify(registered_package.arn, registered_package.checkout, deep=True)
     assert {finding.status for finding in findings} == {"ok"}

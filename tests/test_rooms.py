@@ -62,7 +62,7 @@ def at_once(path: Path) -> list[ast.Import | ast.ImportFrom]:
 
 
 @cache
-def imported(path: Path, statements: Statements = imports) -> set[str]:
+def list_imported_packages(path: Path, statements: Statements = imports) -> set[str]:
     """Packages, and rooms of trainyard, that the module imports, at whatever depth."""
     names = set()
     for node in statements(path):
@@ -81,7 +81,9 @@ def _room(module: str) -> str:
 
 @pytest.mark.parametrize("pattern", FORBIDDEN)
 def test_room_imports_only_what_it_may(pattern: str):
-    found = {path: imported(path) & FORBIDDEN[pattern] for path in CHECKOUT.glob(pattern)}
+    found = {
+        path: list_imported_packages(path) & FORBIDDEN[pattern] for path in CHECKOUT.glob(pattern)
+    }
     assert found, f"{pattern} matches nothing: the rule guards no room"
     assert not {str(path): names for path, names in found.items() if names}
 
@@ -99,19 +101,27 @@ COMMON = "trainyard.common"
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_travels_and_the_rooms_below_all_others_need_no_more(room: str, of: str, allowed: set):
-    used = {name for module in (CHECKOUT / room).rglob("*.py") for name in imported(module)}
+    used = {
+        name
+        for module in (CHECKOUT / room).rglob("*.py")
+        for name in list_imported_packages(module)
+    }
     assert {name for name in used if name.startswith(of)} <= allowed
 
 
 def test_algorithms_run_where_nothing_of_trainyard_is_installed():
     known, room = modules(), "trainyard.emulator.algorithms"
     inside = [path for name, path in known.items() if name.startswith(room)]
-    needed = {name for path in inside for name in _needed(path, known.keys())}
+    needed = {name for path in inside for name in _list_needed_modules(path, known.keys())}
     assert needed and all(name.startswith(room) for name in needed)
 
 
 def test_conditions_know_the_sdk_only_in_the_module_that_builds_the_step():
-    users = {m.name for m in (CHECKOUT / "conditions").glob("*.py") if "sagemaker" in imported(m)}
+    users = {
+        m.name
+        for m in (CHECKOUT / "conditions").glob("*.py")
+        if "sagemaker" in list_imported_packages(m)
+    }
     assert users == {"step.py"}
 
 
@@ -143,10 +153,12 @@ def test_a_rank_that_trains_on_tokens_does_not_load_arrow():
     while pending:
         loaded.add(name := pending.pop())
         above = {name.rsplit(".", depth)[0] for depth in range(1, name.count(".") + 1)}
-        found = _needed(known[name], known.keys(), at_once) | above & known.keys()
+        found = _list_needed_modules(known[name], known.keys(), at_once) | above & known.keys()
         pending |= found - loaded
     assert {"training.defaults.flop_count", "training.microbatches"} <= loaded
-    assert not [name for name in loaded if "pyarrow" in imported(known[name], at_once)]
+    assert not [
+        name for name in loaded if "pyarrow" in list_imported_packages(known[name], at_once)
+    ]
 
 
 def test_modules_are_neither_long_nor_small_without_a_reason_and_a_room_says_what_is_in_it():
@@ -168,7 +180,9 @@ def test_modules_are_neither_long_nor_small_without_a_reason_and_a_room_says_wha
 def test_no_module_imports_what_imports_it():
     """Imports inside functions, and those for types alone, are imports like any other."""
     known = modules()
-    graph = {name: _needed(path, known.keys()) - {name} for name, path in known.items()}
+    graph = {
+        name: _list_needed_modules(path, known.keys()) - {name} for name, path in known.items()
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -179,7 +193,9 @@ def _name(path: Path) -> str:
     return ".".join(path.relative_to(CHECKOUT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def _needed(path: Path, modules: Set[str], statements: Statements = imports) -> set[str]:
+def _list_needed_modules(
+    path: Path, modules: Set[str], statements: Statements = imports
+) -> set[str]:
     """Those of ``modules`` that the one at ``path`` imports, or imports names of."""
     names = set()
     for node in statements(path):

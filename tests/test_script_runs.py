@@ -26,7 +26,7 @@ from pipelines.registry.verification import split, verify
 from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from tests.registered import run_to_end, wait_for
 from tests.somebodys.data import BUCKET, ROWS, put
 from trainyard.console import frozen_page
@@ -72,11 +72,11 @@ class Run:
     gate: dict[str, Any]
 
     @property
-    def rejected(self) -> list[str]:
+    def failed_checks(self) -> list[str]:
         return [check["name"] for check in self.gate["checks"] if not check["passed"]]
 
     @classmethod
-    def ended(cls, execution: Execution) -> "Run":
+    def from_execution(cls, execution: Execution) -> "Run":
         steps = {step.name: step for step in execution.steps()}
         assert "Gate" in steps and steps["Gate"].status == "Succeeded", steps
         gate = execution.read_output_json(steps["Gate"], "gate", "gate.json")
@@ -108,7 +108,7 @@ def run(client, recipe) -> Callable[..., Run]:
     def go(**arguments) -> Run:
         given = json.dumps({"slope": 1.5} | arguments)
         upsert(from_recipe(recipe, [f"train.arguments={given}"]))
-        return Run.ended(run_to_end(BUCKET))
+        return Run.from_execution(run_to_end(BUCKET))
 
     return go
 
@@ -130,7 +130,7 @@ def lines(client, job: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def interrupted(client, recipe) -> str:
+def interrupted_job(client, recipe) -> str:
     """The first run's training job, which was stopped in its third epoch."""
     upsert(from_recipe(recipe))
     start(BUCKET, {})
@@ -144,22 +144,22 @@ def interrupted(client, recipe) -> str:
 
 
 @pytest.fixture(scope="module")
-def champion(interrupted, client) -> Run:
+def champion(interrupted_job, client) -> Run:
     """The model of the second run, which goes on from there, approved."""
-    done = called("pipelines.start", "--pipeline", BUCKET, "--wait")
+    done = call_module("pipelines.start", "--pipeline", BUCKET, "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^Train +loss +\d+\.\d+", done.stdout, re.MULTILINE), done.stdout
     listed = client("sagemaker").list_pipeline_executions(PipelineName=BUCKET)
     newest = listed["PipelineExecutionSummaries"][0]["PipelineExecutionArn"]
-    found = Run.ended(Execution(newest))
+    found = Run.from_execution(Execution(newest))
     assert approve(str(found.package)).champion == found.package
     return found
 
 
 def test_sigterm_reaches_the_script_which_saves_and_the_next_run_goes_on(
-    champion, client, interrupted
+    champion, client, interrupted_job
 ):
-    said = lines(client, interrupted)
+    said = lines(client, interrupted_job)
     told = [line for line in said if line in ("stopping", "saved epoch 3")]
     assert told == ["stopping", "saved epoch 3"], said[-20:]
     [_, job] = jobs(client)
@@ -198,9 +198,11 @@ def test_all_that_the_record_says_holds_and_the_page_has_it(champion, tmp_path):
 
 
 def test_an_unchanged_folder_is_unchanged_and_its_training_is_in_the_cache(champion, recipe):
-    done = called("pipelines.upsert", "--recipe", str(recipe))
+    done = call_module("pipelines.upsert", "--recipe", str(recipe))
     assert "unchanged" in done.stdout, done.stdout + done.stderr
-    steps = json.loads(called("pipelines.plan", "--recipe", str(recipe), "--json").stdout)["steps"]
+    steps = json.loads(call_module("pipelines.plan", "--recipe", str(recipe), "--json").stdout)[
+        "steps"
+    ]
     assert {step["step"]: step["answer"] for step in steps}["Train"] == "cached"
 
 

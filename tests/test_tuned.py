@@ -54,7 +54,9 @@ def run(recipe: str, *settings: str) -> tuple[Execution, str]:
     return execution, package
 
 
-def trained(client, execution: Execution) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def describe_training_jobs(
+    client, execution: Execution
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the train step's job, and the search's, as the service describes them."""
     steps = {step.name: step for step in execution.steps()}
     tuning = steps["Tune"].metadata["TuningJob"]["Arn"].rpartition("/")[2]
@@ -72,7 +74,7 @@ def log(execution: Execution, step: str) -> str:
 
 def test_the_loops_best_values_are_trained_with_from_their_last_checkpoint(client, tmp_path):
     execution, package = run("recipes/laptop.yaml", *LOOP)
-    job, tried = trained(client, execution)
+    job, tried = describe_training_jobs(client, execution)
     objective = "FinalHyperParameterTuningJobObjectiveMetric"
     best = min(tried, key=lambda training: training[objective]["Value"])
     values = best["TunedHyperParameters"]
@@ -97,7 +99,7 @@ def test_the_loops_best_values_are_trained_with_from_their_last_checkpoint(clien
 
 def test_a_scripts_best_value_is_in_its_models_identity(client):
     execution, _ = run("tests/somebodys/recipe.yaml", *SCRIPT)
-    job, tried = trained(client, execution)
+    job, tried = describe_training_jobs(client, execution)
     best = next(one for one in tried if one["TrainingJobName"] in job["CheckpointConfig"]["S3Uri"])
     value = best["TunedHyperParameters"]["slope"]
     assert job["HyperParameters"]["slope"] == value

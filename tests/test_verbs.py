@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from pipelines.__main__ import find_verb_modules as pipelines_verbs
-from tests.conftest import called
+from tests.conftest import call_module
 from trainyard.__main__ import find_verbs as trainyard_verbs
 from trainyard.terminal import Need, extend_verb, needs, run
 
@@ -116,7 +116,7 @@ def test_an_option_about_a_recipe_needs_one(verb: str, option: str, capsys: pyte
 
 
 def test_help_still_says_what_is_required():
-    printed = called("pipelines.infra", "--help").stdout
+    printed = call_module("pipelines.infra", "--help").stdout
     assert re.search(r"--recipe.*\n.*\[required\]", printed), printed
 
 

@@ -48,7 +48,7 @@ def row_of(act: Act, ranks: Sequence[Row]) -> Row:
     return row
 
 
-def measured(scratch: Path, world: int, acts: list[Act]) -> list[Row]:
+def measure_acts(scratch: Path, world: int, acts: list[Act]) -> list[Row]:
     """A row for each act, after each contender has done the same with next to nothing."""
     warm = scratch / "warm"
     first = [Act(name, warm / name, 1e6, 1e5, 1, loads=True) for name in SAVES]
@@ -78,14 +78,14 @@ def main(
             order = [*SAVES][turn % len(SAVES) :] + [*SAVES][: turn % len(SAVES)]
             acts = [Act(one, place / one, size, weight, SAVES[one], loads=True, removes=True)
                     for one in order]  # fmt: skip
-            rows += measured(place, world, acts)
+            rows += measure_acts(place, world, acts)
         for before, after in steps_of("ranks that save and resume", resharded):
             names = ["ours", "DCP"]  # DCP async reads what DCP writes
             saved = [Act(one, place / one, min(sizes), weight, 1) for one in names]
-            measured(place, before, saved)
+            measure_acts(place, before, saved)
             acts = [Act(one, place / one, min(sizes), weight, loads=True, removes=True)
                     for one in names]  # fmt: skip
-            rows += [row | {"before": before} for row in measured(place, after, acts)]
+            rows += [row | {"before": before} for row in measure_acts(place, after, acts)]
     show(rows)
     keep(json_file, rows)
     raise typer.Exit(is_wrong(rows))

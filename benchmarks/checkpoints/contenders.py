@@ -114,7 +114,7 @@ class Size:
     """Rows of each weight, which has ``COLUMNS`` columns in float32."""
 
     @classmethod
-    def of(cls, model: float, weight: float, parts: int) -> "Size":
+    def from_byte_counts(cls, model: float, weight: float, parts: int) -> "Size":
         """The size next to ``model`` bytes of state, in weights of ``weight`` bytes.
 
         Args:
@@ -142,17 +142,19 @@ class TrainingState:
         count = size.rows // world * COLUMNS
         self._first = rank * count
         self._count = count + (len(KINDS) * size.weights - 1) * PAGE
-        self._buffer = self._expected() if filled else torch.zeros(self._count, dtype=torch.int32)
+        self._buffer = (
+            self._compute_expected_bits() if filled else torch.zeros(self._count, dtype=torch.int32)
+        )
         self._memory = memoryview(self._buffer.numpy())
         self.tensors: dict[str, Tensor] = {}
         for number in range(size.weights):
             for kind in KINDS:
-                self.tensors[kind.format(number)] = self._sharded(size, mesh, count)
+                self.tensors[kind.format(number)] = self._make_sharded_tensor(size, mesh, count)
             steps = torch.tensor(float(number) if filled else -1.0)  # every rank has it
             self.tensors[f"optimizer.{number}.weight.step"] = steps
         self.shard = len(KINDS) * size.weights * count * 4
 
-    def _sharded(self, size: Size, mesh: DeviceMesh, count: int) -> Tensor:
+    def _make_sharded_tensor(self, size: Size, mesh: DeviceMesh, count: int) -> Tensor:
         begin = PAGE * sum(isinstance(one, DTensor) for one in self.tensors.values())
         flat = torch.frombuffer(self._memory, dtype=torch.float32, count=count, offset=4 * begin)
         local = flat.view(-1, COLUMNS)
@@ -161,7 +163,7 @@ class TrainingState:
             shape=torch.Size((size.rows, COLUMNS)), stride=(COLUMNS, 1),
         )  # fmt: skip
 
-    def _expected(self) -> Tensor:
+    def _compute_expected_bits(self) -> Tensor:
         where = torch.arange(self._first, self._first + self._count)
         return (where * 2654435761 & 0x3FFFFFFF).to(torch.int32)  # as float32 finite, positive
 
@@ -170,4 +172,6 @@ class TrainingState:
         """Return whether every tensor holds what was saved."""
         steps = [one for one in self.tensors.values() if not isinstance(one, DTensor)]
         numbers = [float(number) for number in range(len(steps))]
-        return torch.equal(self._buffer, self._expected()) and numbers == [*map(float, steps)]
+        return torch.equal(self._buffer, self._compute_expected_bits()) and numbers == [
+            *map(float, steps)
+        ]

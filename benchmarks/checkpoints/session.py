@@ -79,19 +79,19 @@ def _rank(file: Path, rank: int, world: int, port: int, acts: list[Act]) -> None
                             timeout=timedelta(seconds=SECONDS))  # fmt: skip
     try:
         ranks = Ranks(rank, rank, world, torch.device("cpu"))
-        file.write_text(json.dumps([_done(act, ranks) for act in acts]))
+        file.write_text(json.dumps([_perform_act(act, ranks) for act in acts]))
     finally:
         dist.destroy_process_group()
 
 
-def _done(act: Act, ranks: Any) -> dict[str, Any]:
+def _perform_act(act: Act, ranks: Any) -> dict[str, Any]:
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
     from benchmarks.checkpoints.contenders import CONTENDERS, Size, TrainingState
 
     mesh = init_device_mesh("cpu", (ranks.world,))
-    size = Size.of(act.model, act.weight, 8)
+    size = Size.from_byte_counts(act.model, act.weight, 8)
     contender = CONTENDERS[act.contender](act.folder, ranks)
     found: dict[str, Any] = {"model": size.bytes, "saves": []}
     if act.saves:
@@ -105,7 +105,7 @@ def _done(act: Act, ranks: Any) -> dict[str, Any]:
         contender = CONTENDERS[act.contender](act.folder, ranks)
         state = TrainingState(size, mesh, filled=False)
         dist.barrier()
-        found["load"] = measured(lambda: contender.load(state.tensors))
+        found["load"] = measure_cost(lambda: contender.load(state.tensors))
         found |= {"shard": state.shard, "right": state.is_right}
         contender.close()
     dist.barrier()
@@ -118,7 +118,7 @@ def _done(act: Act, ranks: Any) -> dict[str, Any]:
 
 def _save(contender: Any, step: int, tensors: Any) -> dict[str, float]:
     waits: list = []
-    return measured(
+    return measure_cost(
         lambda: waits.append(contender.save(step, tensors)),
         lambda: waits[0](),  # noqa: PLW0108 - it is there only after the first
     )
@@ -134,7 +134,7 @@ def _metadata(folder: Path) -> int:
 OWN = Path("/proc/self")
 
 
-def measured(act: Callable[[], object], then: Callable[[], object] | None = None) -> dict:
+def measure_cost(act: Callable[[], object], then: Callable[[], object] | None = None) -> dict:
     """What ``act`` costs, or from the beginning of ``act`` to the end of ``then``.
 
     Returns:

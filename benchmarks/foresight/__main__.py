@@ -20,11 +20,11 @@ from benchmarks.foresight.holding_out import (
     Score,
     choices,
     constant_mfu,
+    flag_shared_devices,
     held_out,
     inside,
     reach,
     score,
-    shared,
 )
 from benchmarks.harness import JsonFile, keep, show_table, steps_of
 from trainyard.common import atomic_file
@@ -34,14 +34,14 @@ from trainyard.foresight.step_time import CONSTANTS, Constants
 PATH = Path(step_time.__file__).with_name("constants.json")
 
 
-def fitted(of: list[Case]) -> Constants:
+def fit_constants(of: list[Case]) -> Constants:
     """The constants of all rows, and the intervals of a source that none of them is of.
 
     On devices that are known, by the errors with a source left out where others have its device,
     too; on others with a device left out.
     """
     sources, devices = (held_out(of, GROUPS[name]) for name in ("source", "GPU"))
-    several = shared(of)
+    several = flag_shared_devices(of)
     names = [case.source for case, too in zip(of, several, strict=True) if too]
     within = {
         "": reach(sources[several], names),
@@ -62,7 +62,7 @@ def write(constants: Constants) -> None:
     atomic_file.write(PATH, json.dumps(whole, indent=2) + "\n")
 
 
-def validated(of: list[Case]) -> dict[str, dict[str, Score]]:
+def validate_forecasts(of: list[Case]) -> dict[str, dict[str, Score]]:
     """Scores by what is left out and by source, beside those of a constant MFU."""
     unseen = {n: held_out(of, GROUPS[n]) for n in steps_of("left out: each", GROUPS)}
     sources = np.array([case.source for case in of])
@@ -100,9 +100,9 @@ def main(
     """Print how far foreseen times are from published ones."""
     of = cases(read())
     if refit:
-        write(fitted(of))
+        write(fit_constants(of))
         return
-    scores, choice = validated(of), choices(of)
+    scores, choice = validate_forecasts(of), choices(of)
     show(scores, choice)
     told = {name: {n: asdict(s) for n, s in found.items()} for name, found in scores.items()}
     keep(json_file, {"time": told, "choice": [asdict(one) for one in choice]})

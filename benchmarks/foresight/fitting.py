@@ -86,14 +86,14 @@ def _seconds(setting: Setting, measured: Mapping[str, float]) -> float:
     return measured.get("step_seconds", 0.0)
 
 
-def stacked(of: Sequence[Case]) -> Work:
+def stack_work(of: Sequence[Case]) -> Work:
     """The cases' work as one whose fields are arrays."""
     names = [field.name for field in fields(Work)]
     columns = {name: np.array([getattr(case.work, name) for case in of]) for name in names}
     return Work(**columns)  # type: ignore[arg-type]
 
 
-def predicted(work: Work, constants: Constants) -> Floats:
+def predict_step_seconds(work: Work, constants: Constants) -> Floats:
     """Seconds a step of each stacked case."""
     return np.asarray(sum(compute_seconds(work, constants).values()))
 
@@ -106,7 +106,7 @@ def fit(of: Sequence[Case], start: Constants = START) -> Constants:
     √n. Each constant is drawn to where it starts by ``HELD`` or ``LIGHTLY``.
     """
     names = [field.name for field in fields(Constants) if field.name not in SPREADS]
-    work, measured = stacked(of), np.log([case.measured for case in of])
+    work, measured = stack_work(of), np.log([case.measured for case in of])
     counts = Counter(case.source for case in of)
     weights = np.array([counts[case.source] ** -0.25 for case in of])
     pulls = np.array([HELD.get(name, LIGHTLY) for name in names])
@@ -114,7 +114,7 @@ def fit(of: Sequence[Case], start: Constants = START) -> Constants:
 
     def errors(logs: Floats) -> Floats:
         constants = replace(start, **dict(zip(names, np.exp(logs).tolist(), strict=True)))
-        off = (np.log(predicted(work, constants)) - measured) * weights
+        off = (np.log(predict_step_seconds(work, constants)) - measured) * weights
         return np.concatenate([off, pulls * (logs - first)])
 
     found = least_squares(errors, first, loss="soft_l1", f_scale=0.05, max_nfev=200)
@@ -124,4 +124,7 @@ def fit(of: Sequence[Case], start: Constants = START) -> Constants:
 
 def errors(of: Sequence[Case], constants: Constants) -> Floats:
     """Predicted over measured, less one."""
-    return predicted(stacked(of), constants) / np.array([case.measured for case in of]) - 1
+    return (
+        predict_step_seconds(stack_work(of), constants) / np.array([case.measured for case in of])
+        - 1
+    )

@@ -89,7 +89,7 @@ def reach(found: Floats, names: Sequence[str], level: float = LEVEL) -> float:
     return float(apart[order][enough]) if enough < len(apart) else float("inf")
 
 
-def shared(of: Sequence[Case]) -> Flags:
+def flag_shared_devices(of: Sequence[Case]) -> Flags:
     """Whether a source other than the case's has rows of its device, too."""
     pairs = {(case.setting.gpu, case.source) for case in of}
     sources = Counter(gpu for gpu, _ in pairs)
@@ -107,7 +107,7 @@ def inside(of: Sequence[Case], off: Floats, fold: str, unseen: Mapping[str, Floa
         fold: in ``GROUPS``, that they are by.
         unseen: the errors by the folds ``source`` and ``GPU``.
     """
-    several = shared(of)
+    several = flag_shared_devices(of)
     known = {"model size": np.ones_like(several), "source": several}.get(fold, several & False)
     result = np.empty(len(of))
     for kind, rows, seen in (("source", several, known), ("GPU", several | True, ~known)):

@@ -31,7 +31,7 @@ from benchmarks.harness import (
     JsonFile,
     Section,
     Target,
-    chosen,
+    choose_sections,
     rate,
     report,
     screen,
@@ -76,7 +76,7 @@ class Setting:
     def few(self) -> int:
         return max(4, self.pairs // 5)
 
-    def each(self, run: Callable[[int], Found], times: int) -> list[Found]:
+    def run_each_seed(self, run: Callable[[int], Found], times: int) -> list[Found]:
         """``run(seed)`` for as many seeds, on all cores."""
         return list(self.executor.map(run, range(times), chunksize=20))
 
@@ -89,7 +89,7 @@ def promotion(setting: Setting) -> Section:
                        "better by 2 SE", "no range declared")  # fmt: skip
     for world, groups in steps_of("promotion", [(w, g) for w in WORLDS for g in setting.groups]):
         found = {
-            errors: setting.each(
+            errors: setting.run_each_seed(
                 partial(judge, world, groups, errors, USUAL),
                 setting.few if errors else setting.pairs,
             )
@@ -135,12 +135,12 @@ def _report(
 LOOKED = ("normal", "log-normal loss, σ 1", "90 % nearly tie, log-normal", "MRR")
 
 
-def looks(setting: Setting) -> Section:
+def count_promoted_looks(setting: Setting) -> Section:
     """Count pipelines that promote one of many equal challengers, tried on one test split."""
     section = Section("looks", "Any of so many equal challengers is promoted, %")
     section.columns = ("world", "groups", *(f"{tries} tries" for tries in TRIES), "50, uncounted")
     for world, groups in steps_of("looks", [(w, g) for w in LOOKED for g in setting.groups]):
-        found = setting.each(partial(first_promotions, world, groups), setting.few)
+        found = setting.run_each_seed(partial(first_promotions, world, groups), setting.few)
         rates = [rate([one[0] <= tries for one in found]) for tries in TRIES]
         uncounted = rate([one[1] <= TRIES[-1] for one in found])
         cells = [one.text(0.01, 1) for one in (*rates, uncounted)]
@@ -167,7 +167,9 @@ def slices(setting: Setting) -> Section:
     for count, groups in steps_of("slices", SPLITS):
         name, found = f"{count} × {groups}", []
         for shape, bad in [*((shape, 0.0) for shape in SHAPES), (SHAPES[0], BAD)]:
-            stopped = setting.each(partial(is_stopped, shape, count, groups, bad), setting.few)
+            stopped = setting.run_each_seed(
+                partial(is_stopped, shape, count, groups, bad), setting.few
+            )
             found.append(rate(stopped))
         section.rows.append((name, *(one.text(0.01, 1) for one in found)))
         section.data[name] = [one.data() for one in found]
@@ -183,7 +185,7 @@ def slices(setting: Setting) -> Section:
 SECTIONS: dict[str, Callable[[Setting], Section]] = {
     "promotion": promotion,
     "slices": slices,
-    "looks": looks,
+    "looks": count_promoted_looks,
 }
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -203,7 +205,7 @@ def main(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count_cores(), context, one_thread) as executor:
         setting = Setting(pairs=pairs, groups=numbers, executor=executor)
-        for name in chosen(only, SECTIONS):
+        for name in choose_sections(only, SECTIONS):
             sections.append(SECTIONS[name](setting))
             show(sections[-1], screen())
     sizes = {"pairs": pairs, "groups": numbers}

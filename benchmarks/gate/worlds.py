@@ -61,7 +61,7 @@ def log_normal(spread: float) -> Moved:
     return lambda source, count: tail(source, count, spread)
 
 
-def mixed(share: float, one: Moved, other: Moved) -> Moved:
+def mix_differences(share: float, one: Moved, other: Moved) -> Moved:
     """Return differences of which a share is drawn from ``one``."""
 
     def draw(source: Source, count: int) -> Floats:
@@ -152,14 +152,20 @@ WORLDS: dict[str, World] = {
     "log-normal loss, σ 2": World(draw=weigh_groups(log_normal(2))),
     "Pareto loss, 1.5": World(draw=weigh_groups(lambda s, n: 2 - s.pareto(1.5, n))),
     "worse by log-normal length": World(draw=lengths),
-    "70 % tie, log-normal, sizes": World(draw=weigh_groups(mixed(0.3, tail, nothing), sized=True)),
-    "90 % tie, log-normal": World(draw=weigh_groups(mixed(0.1, tail, nothing))),
-    "90 % nearly tie, log-normal": World(draw=weigh_groups(mixed(0.1, tail, normal(0.01)))),
+    "70 % tie, log-normal, sizes": World(
+        draw=weigh_groups(mix_differences(0.3, tail, nothing), sized=True)
+    ),
+    "90 % tie, log-normal": World(draw=weigh_groups(mix_differences(0.1, tail, nothing))),
+    "90 % nearly tie, log-normal": World(
+        draw=weigh_groups(mix_differences(0.1, tail, normal(0.01)))
+    ),
     "80 % nearly tie, log-normal, sizes": World(
-        draw=weigh_groups(mixed(0.2, tail, normal(0.1)), sized=True)
+        draw=weigh_groups(mix_differences(0.2, tail, normal(0.1)), sized=True)
     ),
     "30 % tie, 60 % normal, 10 % σ 1.5": World(
-        draw=weigh_groups(mixed(0.1, log_normal(1.5), mixed(2 / 3, normal(0.1), nothing)))
+        draw=weigh_groups(
+            mix_differences(0.1, log_normal(1.5), mix_differences(2 / 3, normal(0.1), nothing))
+        )
     ),
     "atom at the margin": World(draw=weigh_groups(atom)),
     "much worse on 5 % of groups": World(draw=weigh_groups(rare(0.05))),

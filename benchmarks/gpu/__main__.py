@@ -29,7 +29,7 @@ import torch
 import typer
 
 from benchmarks.gpu.findings import Finding, Frame
-from benchmarks.harness import CHECKOUT, JsonFile, chosen, keep, show_table, steps_of
+from benchmarks.harness import CHECKOUT, JsonFile, choose_sections, keep, show_table, steps_of
 
 SECTIONS: dict[str, tuple[str, int]] = {
     "kernels": ("benchmarks.gpu.watched_steps.kernels", 60),
@@ -73,7 +73,7 @@ def main(
     if not smoke and not torch.cuda.is_available():
         print("no CUDA device here: nothing is measured (--smoke runs it on a processor)")
         return
-    names = chosen(only, SECTIONS)
+    names = choose_sections(only, SECTIONS)
     end = time.monotonic() + 60 * minutes - 5
     outcomes: dict[str, Outcome] = {}
     for number, name in enumerate(steps_of("sections", names)):
@@ -83,7 +83,7 @@ def main(
         title = f"{name}: {one.seconds:.0f} s" + (f"; {one.failed}" if one.failed else "")
         cells = [each.cells() for each in one.findings]
         show_table(("finding", "value", "", "limit"), cells, title)
-    device = described() | {"smoke": smoke}
+    device = describe_device() | {"smoke": smoke}
     print(", ".join(f"{name} {value}" for name, value in device.items()))
     keep(json_file, device | {"sections": {name: asdict(one) for name, one in outcomes.items()}})
     missed = [f for one in outcomes.values() for f in one.findings if f.met is False]
@@ -143,7 +143,7 @@ def run_inside(function: str, file: Path, until: float, *, smoke: bool) -> None:
             output.write(json.dumps(asdict(finding.on(device))) + "\n")
 
 
-def described() -> dict[str, Any]:
+def describe_device() -> dict[str, Any]:
     """Return the day, the device, its driver and torch."""
     found = {"date": date.today().isoformat(), "torch": torch.__version__}
     if not torch.cuda.is_available():

@@ -34,7 +34,7 @@ class Finding:
     """Whether a processor's figure says nothing about the claim."""
 
     @classmethod
-    def held(cls, what: str, value: float, most: float, why: str, **more: Any) -> Self:
+    def from_bound(cls, what: str, value: float, most: float, why: str, **more: Any) -> Self:
         """Create a finding whose absolute value may be at most ``most``, for the reason ``why``."""
         limit, met = f"≤ {number(most)}: {why}", abs(value) <= most
         return cls(what=what, rounds=(value,), limit=limit, met=met, **more)
@@ -68,11 +68,11 @@ class Frame:
     """Empty folder, removed afterwards."""
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds that one training may take; a little more than the section has."""
         return min(120.0, self.until + 10 - time.monotonic())
 
-    def each(
+    def iter_case_findings(
         self, cases: Mapping[str, Any], slow: Callable[[str], bool], run: Callable[..., Any]
     ) -> Iterator[Finding]:
         """Yield what ``run(name, case)`` finds of each case there is time for.
@@ -85,10 +85,10 @@ class Frame:
             elif time.monotonic() > self.until:
                 yield Finding(what=name, text=LATE, of_gpu=False)
             else:
-                yield from contained(name, run(name, case))
+                yield from contain_failures(name, run(name, case))
 
 
-def contained(what: str, found: Iterator[Finding]) -> Iterator[Finding]:
+def contain_failures(what: str, found: Iterator[Finding]) -> Iterator[Finding]:
     """Yield what is found of one case; its failure (memory, a compiler) does not end the others."""
     try:
         yield from found

@@ -79,7 +79,7 @@ class Training:
 
     def end(self) -> Path:
         """Wait for its end; return its folder. Raises TimeoutError; RuntimeError if it failed."""
-        [code] = worlds.finish(self._process, self._frame.left)
+        [code] = worlds.finish(self._process, self._frame.seconds_left)
         if code is None:
             raise TimeoutError("it did not end")
         if code:
@@ -110,14 +110,14 @@ def curves(frame: Frame) -> Iterator[Finding]:
     begun = {name: begin(f"CPU {name}", name, {}, hidden=True) for name in NUMBERS}
     expected: dict[str, dict[int, float]] = {}
 
-    def told(name: str, case: tuple[str, dict[str, Any]]) -> Iterator[Finding]:
+    def compare_curve(name: str, case: tuple[str, dict[str, Any]]) -> Iterator[Finding]:
         curve, numbers = losses(begin(name, *case, hidden=False).end()), case[0]
         if numbers not in expected:
             expected[numbers] = losses(begun[numbers].end())
         apart = distance(curve, expected[numbers])
-        yield Finding.held(f"{name}: from the processor's curve", apart, *LIMITS[numbers])
+        yield Finding.from_bound(f"{name}: from the processor's curve", apart, *LIMITS[numbers])
 
-    yield from frame.each(CASES, SLOW.__contains__, told)
+    yield from frame.iter_case_findings(CASES, SLOW.__contains__, compare_curve)
 
 
 def peaks(frame: Frame) -> Iterator[Finding]:
@@ -131,7 +131,7 @@ def peaks(frame: Frame) -> Iterator[Finding]:
             "micro_batch": batch, "global_batch": 2 * batch, "validation_samples": 1,
             "workload": "language_model", "workload_config": json.dumps(model)}  # fmt: skip
 
-    def told(name: str, differs: Mapping[str, Any]) -> Iterator[Finding]:
+    def compare_peak(name: str, differs: Mapping[str, Any]) -> Iterator[Finding]:
         given = {**loop, **differs}
         root = Training(frame, name, given).end()
         lines = [line for line in history(root) if "loss" in line]
@@ -148,6 +148,6 @@ def peaks(frame: Frame) -> Iterator[Finding]:
         if differs.get("compile"):  # the forecast is of eager blocks, which keep more
             yield Finding(what=what, rounds=(off,), unit="%")
         else:
-            yield Finding.held(what, off, *MOST, unit="%")
+            yield Finding.from_bound(what, off, *MOST, unit="%")
 
-    yield from frame.each(LAYOUTS, lambda name: "compiled" in name, told)
+    yield from frame.iter_case_findings(LAYOUTS, lambda name: "compiled" in name, compare_peak)

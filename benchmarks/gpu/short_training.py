@@ -20,7 +20,7 @@ import yaml
 from torch import nn
 from torch.nn import functional as F
 
-from benchmarks.gpu.findings import LATE, Finding, Frame, contained
+from benchmarks.gpu.findings import LATE, Finding, Frame, contain_failures
 from benchmarks.harness import CHECKOUT, Figure
 from training.config import TrainConfig
 from training.data.dataset import Dataset
@@ -83,7 +83,7 @@ class WatchedLoop(Loop):
             super()._train_step(*given)
 
 
-def trained(
+def train_shape(
     shape: Shape,
     train: Dataset,
     around: Callable[[WatchedLoop], AbstractContextManager] = lambda loop: nullcontext(),
@@ -142,15 +142,15 @@ def shapes() -> dict[str, Shape]:
     return {"prod": prod, "gpt2": GPT2, "1b": Shape(model=BILLION, batch=8)}
 
 
-def ours(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, float]:
+def measure_own_loop(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, float]:
     """Return (tokens a second after the warm-up, the last loss) of Trainyard's loop."""
-    lines = [line for line in trained(shape, train) if "loss" in line]
+    lines = [line for line in train_shape(shape, train) if "loss" in line]
     counted = [line["units_per_second"] for line in lines if line["step"] > shape.warm_up]
     return harmonic_mean(counted), lines[-1]["loss"]  # as many steps in each line
 
 
 def by_hand(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, float]:
-    """As ``ours``, by a loop like nanoGPT's, without synchronisation between the steps.
+    """As ``measure_own_loop``, by a loop like nanoGPT's, without synchronisation between the steps.
 
     Its blocks are compiled one by one, as torchtitan does it: a fifth of the time of a whole model.
     """
@@ -196,7 +196,7 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-LOOPS = {"ours": ours, "by hand": by_hand}
+LOOPS = {"ours": measure_own_loop, "by hand": by_hand}
 
 
 def flops(shape: Shape) -> float:
@@ -215,14 +215,16 @@ def findings(frame: Frame) -> Iterator[Finding]:
             began = time.monotonic()
             if began + took.get(name, max(took.values(), default=0)) < frame.until:
                 loops = [*LOOPS][:: -1 if number % 2 else 1]
-                one = told(f"{name}: ", shape, data[name], loops, speeds[name], frame.device)
-                yield from contained(name, one)
+                one = measure_round(
+                    f"{name}: ", shape, data[name], loops, speeds[name], frame.device
+                )
+                yield from contain_failures(name, one)
                 took[name] = time.monotonic() - began
     for name in measured.keys() - took.keys():
         yield Finding(what=f"{name}: MFU", text=LATE, of_gpu=False)
 
 
-def told(
+def measure_round(
     name: str,
     shape: Shape,
     train: Dataset,
@@ -237,13 +239,13 @@ def told(
         speeds[loop].append(speed)
     mine, hand = (Figure(tuple(speeds[loop])) for loop in LOOPS)
     yield Finding(what=f"{name}tokens/s", rounds=mine.rounds)
-    ratio = mine.over(hand)
+    ratio = mine.divide_by(hand)
     yield Finding(what=f"{name}÷ by hand", rounds=ratio.rounds)
     if shape.compiled:  # a toy's step is shorter than what the host does in it
         late = 100 * max(0.0, 1 - ratio.median)
-        yield Finding.held(f"{name}slower than by hand", late, *SLOWER, unit="%")
+        yield Finding.from_bound(f"{name}slower than by hand", late, *SLOWER, unit="%")
     if (most := find_device_peak(device)) is not None:
         used = tuple(100 * speed * flops(shape) / most for speed in mine.rounds)
         yield Finding(what=f"{name}MFU", rounds=used, unit="%")
     apart = losses["ours"] / losses["by hand"] - 1
-    yield Finding.held(f"{name}last loss ÷ by hand − 1", apart, *SAME, of_gpu=False)
+    yield Finding.from_bound(f"{name}last loss ÷ by hand − 1", apart, *SAME, of_gpu=False)

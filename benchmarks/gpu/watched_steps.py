@@ -17,7 +17,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.findings import Finding, Frame
-from benchmarks.gpu.short_training import GPT2, SMOKE, WatchedLoop, random_tokens, trained
+from benchmarks.gpu.short_training import GPT2, SMOKE, WatchedLoop, random_tokens, train_shape
 
 PLAIN = {"log_interval": 100, "validation_interval": 100, "checkpoint_interval": 100,
          "compile": False}  # fmt: skip
@@ -57,28 +57,30 @@ def kernels(frame: Frame) -> Iterator[Finding]:
     cuda = frame.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
 
-    def profiled(name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
+    def profile_kernels(name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
         seen = profile(activities=activities)
         kept = {"attend": "document"} if name == "documents" else {}
         train(frame, name, settings, seen, **kept)
-        for one in told(seen.key_averages(), cuda=cuda, float8="float8" in settings):
+        for one in describe_events(seen.key_averages(), cuda=cuda, float8="float8" in settings):
             yield replace(one, what=f"{name}: {one.what}")
 
-    yield from frame.each(PROFILED, lambda name: name == "compiled", profiled)
+    yield from frame.iter_case_findings(PROFILED, lambda name: name == "compiled", profile_kernels)
 
 
 def waits(frame: Frame) -> Iterator[Finding]:
     """Yield the waits of each kind of step; on a processor nothing waits."""
 
-    def counted(name: str, differs: Mapping[str, Any]) -> Iterator[Finding]:
+    def count_waits(name: str, differs: Mapping[str, Any]) -> Iterator[Finding]:
         found: list[str] = []
         cuda = frame.device.type == "cuda"
-        train(frame, f"wait {name}", differs, warned(found) if cuda else nullcontext())
+        train(
+            frame, f"wait {name}", differs, record_sync_warnings(found) if cuda else nullcontext()
+        )
         first = f"; first: {found[0]}" if found else ""
         why = f"a step that is not logged reads no number (docs/scale.md){first}"
-        yield Finding.held(f"{name}: waits in a step", len(found), 0, why)
+        yield Finding.from_bound(f"{name}: waits in a step", len(found), 0, why)
 
-    yield from frame.each(AWAITED, lambda name: name == "compiled", counted)
+    yield from frame.iter_case_findings(AWAITED, lambda name: name == "compiled", count_waits)
 
 
 def train(frame: Frame, name: str, settings: Mapping[str, Any], around: Any, **model: Any) -> None:
@@ -86,14 +88,19 @@ def train(frame: Frame, name: str, settings: Mapping[str, Any], around: Any, **m
     shape = replace(SMOKE, batch=16) if frame.smoke else replace(GPT2, batch=8)
     shape = replace(shape, warm_up=STEP + 1, steps=0, model={**shape.model, **model})
 
-    def at(loop: WatchedLoop) -> Any:
+    def enter_watched_step(loop: WatchedLoop) -> Any:
         return around if loop.step + 1 == STEP else nullcontext()
 
-    trained(shape, random_tokens(shape, frame.scratch / name), at, **{**PLAIN, **settings})
+    train_shape(
+        shape,
+        random_tokens(shape, frame.scratch / name),
+        enter_watched_step,
+        **{**PLAIN, **settings},
+    )
 
 
 @contextmanager
-def warned(found: list[str]) -> Iterator[None]:
+def record_sync_warnings(found: list[str]) -> Iterator[None]:
     """Context in which torch notes in ``found`` where the host waits for the device."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -105,19 +112,19 @@ def warned(found: list[str]) -> Iterator[None]:
     found += [f"{one.filename}:{one.lineno}" for one in caught if CALLED in str(one.message)]
 
 
-def told(events: Any, *, cuda: bool, float8: bool) -> Iterator[Finding]:
+def describe_events(events: Any, *, cuda: bool, float8: bool) -> Iterator[Finding]:
     """Yield what the events of one step say."""
     ran = Counter({one.key: one.count for one in events if one.device_type == DeviceType.CPU})
     attention = [n for n in ran if re.match(r"aten::_scaled_dot_product_\w+(?<!backward)$", n)]
     yield Finding(what="attention operator", text=", ".join(attention) or "none")
     written = ran["aten::_scaled_dot_product_attention_math"]
-    yield Finding.held("attention that writes its scores", written, 0, "fused kernels do not")
+    yield Finding.from_bound("attention that writes its scores", written, 0, "fused kernels do not")
     apart = sum(ran[name] for name in APART) + (not ran[FUSED])
     why = f"AdamW in one kernel: {FUSED} ran {ran[FUSED]} ×, and none of {', '.join(APART)}"
-    yield Finding.held("updates that are not fused", apart, 0, why, of_gpu=False)
+    yield Finding.from_bound("updates that are not fused", apart, 0, why, of_gpu=False)
     if float8:
         none = float(not ran[EIGHT])
-        yield Finding.held("no product in 8 bits", none, 0, f"{EIGHT} ran {ran[EIGHT]} ×")
+        yield Finding.from_bound("no product in 8 bits", none, 0, f"{EIGHT} ran {ran[EIGHT]} ×")
     took = {one.key: one.self_cpu_time_total for one in events}
     if cuda:
         took = {one.key: one.self_device_time_total for one in events

@@ -96,13 +96,13 @@ def main(
         for path in steps_of("recipes", recipe or shipped):
             boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
             with serve(Path(folder) / Path(path).stem) as endpoint, apply_environment(endpoint.env):
-                trials.append(tried(endpoint, path, run and path == LAPTOP))
-    section = judged(trials)
+                trials.append(try_recipe(endpoint, path, run and path == LAPTOP))
+    section = judge_trials(trials)
     show(section, screen())
     raise typer.Exit(report([section], json_file, {"run": run}))
 
 
-def tried(endpoint: Endpoint, path: str, run: bool) -> Trial:
+def try_recipe(endpoint: Endpoint, path: str, run: bool) -> Trial:
     """Make the recipe's roles, run what can be run with them, and derive the rest."""
     own = [*OWN, *STAND_INS.get(path, ())]
     subject = from_recipe(Path(path), own)
@@ -170,7 +170,7 @@ def _verb(
         raise SystemExit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
 
 
-def judged(trials: Sequence[Trial]) -> Section:
+def judge_trials(trials: Sequence[Trial]) -> Section:
     """Return how many calls are allowed, and how many statements are needed."""
     columns = ("recipe", "calls", "made", "allowed", "statements", "needed")
     section = Section("iam", "Derived roles", columns)
@@ -193,19 +193,23 @@ def judged(trials: Sequence[Trial]) -> Section:
 def _of_role(section: Section, trial: Trial, role: str) -> tuple[int, int, int, int]:
     """Return (calls, those allowed, statements, those without which a call is denied)."""
     statements, calls = trial.policies[role]["Statement"], trial.calls[role]
-    denied = _denied(statements, calls)
+    denied = _list_denied_calls(statements, calls)
     section.notes += [f"{trial.recipe}, {role}: {decision.message}" for decision in denied]
     needed = 0
     for statement in statements:
         rest = [one for one in statements if one is not statement]
-        lost = [d for d in _denied(rest, calls) if d.request.action in statement["Action"]]
+        lost = [
+            d for d in _list_denied_calls(rest, calls) if d.request.action in statement["Action"]
+        ]
         needed += bool(lost)
         if not lost:
             section.notes.append(f"{trial.recipe}, {role}: {statement['Sid']} is not needed")
     return len(calls), len(calls) - len(denied), len(statements), needed
 
 
-def _denied(statements: Sequence[dict[str, Any]], calls: Sequence[Request]) -> list[Decision]:
+def _list_denied_calls(
+    statements: Sequence[dict[str, Any]], calls: Sequence[Request]
+) -> list[Decision]:
     if not statements:
         return [Decision(call, False) for call in calls]
     document = {"Version": "2012-10-17", "Statement": list(statements)}

@@ -41,7 +41,7 @@ _PLACES = ("S3Uri", "S3OutputPath", "DestinationS3Uri")
 def job_requests(subject: Subject) -> Iterator[Call]:
     """Iterate over the calls of the jobs' role."""
     for step in subject.values.steps:
-        job, asked = step_type(step.type).job, _resolved(subject, step.arguments)
+        job, asked = step_type(step.type).job, _resolve_request(subject, step.arguments)
         if job is None:
             continue
         yield from iter_job_calls(asked)
@@ -70,7 +70,7 @@ def pipeline_requests(subject: Subject) -> Iterator[Call]:
         if step.type in ("Condition", "Fail"):
             continue
         named = {name: step.document.get(name) for name in ("FunctionArn", "SqsQueueUrl")}
-        asked, fields = _resolved(subject, step.arguments), _resolved(subject, named)
+        asked, fields = _resolve_request(subject, step.arguments), _resolve_request(subject, named)
         name = f"pipelines-{EXECUTION}-{step.name}-0123456789"
         yield from iter_step_calls(step.type, name, asked, fields)
         if job := step_type(step.type).job:  # when the execution is stopped
@@ -86,15 +86,15 @@ def _decryption(subject: Subject) -> Iterator[Call]:
     for step in subject.values.steps:
         outputs = [step.arguments.get(f) for f in ("ProcessingOutputConfig", "OutputDataConfig")]
         for key in {*iter_members(outputs, "KmsKeyId")}:
-            yield make_key_call("Decrypt", _resolved(subject, key))
+            yield make_key_call("Decrypt", _resolve_request(subject, key))
 
 
 def _json_file(subject: Subject, body: Mapping[str, Any]) -> str:
     if "S3Uri" in body:
-        return _resolved(subject, body["S3Uri"])
+        return _resolve_request(subject, body["S3Uri"])
     file = parse_get(body["PropertyFile"][GET])
     folder, name = find_property_file(subject.values.step(file.name).document, file.path)
-    return f"{_resolved(subject, {GET: f'Steps.{file.name}.{folder}'})}/{name}"
+    return f"{_resolve_request(subject, {GET: f'Steps.{file.name}.{folder}'})}/{name}"
 
 
 def events_requests(subject: Subject) -> Iterator[Call]:
@@ -106,22 +106,22 @@ def look_requests(subject: Subject) -> Iterator[Call]:
     """Iterate over what a plan lists to know of each step whether the cache answers it."""
     for step in subject.values.steps:
         if step.document.get("CacheConfig"):
-            asked = _resolved(subject, step.arguments)
+            asked = _resolve_request(subject, step.arguments)
             for field in (*_READS[:2], *_WRITES[:2]):
                 for place in _PLACES:
                     for uri in iter_members(asked.get(field), place):
                         yield list_call(*_split(uri))
 
 
-def _resolved(subject: Subject, value: Any) -> Any:
+def _resolve_request(subject: Subject, value: Any) -> Any:
     """Return a request in which what a run decides is ``x``."""
     if isinstance(value, list):
-        return [_resolved(subject, item) for item in value]
+        return [_resolve_request(subject, item) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and next(iter(value)).startswith((GET, "Std:")):
         return subject.values.resolve_text(value, "a request").replace("*", "x")
-    return {name: _resolved(subject, item) for name, item in value.items()}
+    return {name: _resolve_request(subject, item) for name, item in value.items()}
 
 
 def _split(uri: Any) -> tuple[str, str]:
@@ -133,21 +133,23 @@ def _below(key: str) -> str:
     return f"{key.rstrip('/')}/part-0" if key else "part-0"
 
 
-def _asked(calls: Callable[[Subject], Iterator[Call]]) -> Callable[[Subject, str], list[Request]]:
+def _make_request_lister(
+    calls: Callable[[Subject], Iterator[Call]],
+) -> Callable[[Subject, str], list[Request]]:
     """Return the calls as requests of a session of the role with that ARN, each once."""
 
-    def asked(subject: Subject, role: str) -> list[Request]:
+    def list_requests(subject: Subject, role: str) -> list[Request]:
         caller = Caller(make_session_principal(role), None)
         return [request_of(caller, call) for call in calls(subject)]
 
-    return asked
+    return list_requests
 
 
 DERIVED_CALLS = {
-    "job": _asked(job_requests),
-    "pipeline": _asked(pipeline_requests),
-    "plan": _asked(look_requests),
-    "ci": _asked(look_requests),
-    "events": _asked(events_requests),
+    "job": _make_request_lister(job_requests),
+    "pipeline": _make_request_lister(pipeline_requests),
+    "plan": _make_request_lister(look_requests),
+    "ci": _make_request_lister(look_requests),
+    "events": _make_request_lister(events_requests),
 }
 """Role → its calls, as requests of a session of the role with an ARN."""

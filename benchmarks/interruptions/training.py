@@ -82,7 +82,7 @@ class Training:
         """Step → loss, exactly, of the ``start``-th start."""
         return {int(step): loss for step, loss in self._lines(start) if step != "resumed"}
 
-    def resumed(self, start: int) -> int | None:
+    def find_resumed_step(self, start: int) -> int | None:
         """The step that a start went on from; None when it did not come so far."""
         found = [int(value) for step, value in self._lines(start) if step == "resumed"]
         return found[0] if found else None
@@ -90,7 +90,7 @@ class Training:
     def last_step(self) -> int:
         """How far the training has come since it was started last."""
         steps = self.losses(self.starts)
-        return max(steps) if steps else self.resumed(self.starts) or 0
+        return max(steps) if steps else self.find_resumed_step(self.starts) or 0
 
     def log(self) -> str:
         return "".join(path.read_text() for path in sorted(self.folder.glob("rank-*.log")))
@@ -102,13 +102,15 @@ class Training:
 
     # checkpoints, judged without the engine
 
-    def saved(self) -> list[Path]:
+    def list_saved_folders(self) -> list[Path]:
         """Folders of checkpoints that are whole or not, oldest first."""
         return sorted(self.folder.glob("checkpoints/*/step-*"))
 
     def newest_whole(self) -> int:
         """Step of the newest checkpoint whose marker and files are all there and fit; or 0."""
-        return max((step_of(folder) for folder in self.saved() if is_whole(folder)), default=0)
+        return max(
+            (step_of(folder) for folder in self.list_saved_folders() if is_whole(folder)), default=0
+        )
 
 
 def step_of(folder: Path) -> int:

@@ -41,9 +41,12 @@ def kill_node(training: Training, source: random.Random) -> None:
 def kill_during_write(training: Training, source: random.Random) -> None:
     """SIGKILL of every rank as soon as a checkpoint is there without its marker."""
     _wait(training, source)
-    known = set(training.saved())
+    known = set(training.list_saved_folders())
     while training.running:
-        if any(not (path / "complete.json").exists() for path in {*training.saved()} - known):
+        if any(
+            not (path / "complete.json").exists()
+            for path in {*training.list_saved_folders()} - known
+        ):
             time.sleep(source.uniform(0, 0.005))
             break
         time.sleep(0.0005)
@@ -54,7 +57,7 @@ def kill_during_write(training: Training, source: random.Random) -> None:
 
 def _wait(training: Training, source: random.Random) -> None:
     """Until a random step of those that are left; or until the training has ended."""
-    while training.running and training.resumed(training.starts) is None:
+    while training.running and training.find_resumed_step(training.starts) is None:
         time.sleep(0.002)
     first = training.last_step()
     step = source.randint(first, max(first, STEPS - 2))
@@ -72,7 +75,7 @@ DISTURBANCES: dict[str, Callable[[Training, random.Random], None]] = {
 
 def tear(training: Training, source: random.Random) -> str:
     """Damage the newest whole checkpoint; what was done, empty when there is none."""
-    whole = [folder for folder in training.saved() if is_whole(folder)]
+    whole = [folder for folder in training.list_saved_folders() if is_whole(folder)]
     if not whole:
         return ""
     name, act = source.choice(sorted(TEARS.items()))
@@ -119,7 +122,7 @@ class Resume:
         return self.last_step - (self.resumed or 0)
 
     @property
-    def allowed(self) -> int:
+    def allowed_loss(self) -> int:
         """Steps that may be lost.
 
         One interval; a second one when the newest checkpoint was torn on purpose. While a
@@ -211,14 +214,14 @@ def _see(trial: Trial, training: Training) -> None:
     """What the start that has just ended went on from, if it was a resume."""
     if not trial.resumes or training.starts != len(trial.resumes) + 1:
         return
-    resume, step = trial.resumes[-1], training.resumed(training.starts)
+    resume, step = trial.resumes[-1], training.find_resumed_step(training.starts)
     if step is None:
         return
     resume.resumed = step
     if step != resume.newest_whole:
         trial.faults.append(f"went on from {step}, the newest whole one is {resume.newest_whole}")
-    if resume.lost > resume.allowed:
-        trial.faults.append(f"lost {resume.lost} steps, at most {resume.allowed} are allowed")
+    if resume.lost > resume.allowed_loss:
+        trial.faults.append(f"lost {resume.lost} steps, at most {resume.allowed_loss} are allowed")
 
 
 def _compare(trial: Trial, training: Training, expected: dict[int, str]) -> None:

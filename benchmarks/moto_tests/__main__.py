@@ -70,12 +70,12 @@ def run(
             environment["MOTO_TEST_ALLOW_AWS_REQUEST"] = "true"  # as they are run against AWS
         subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=False)
         lines = results.read_text().splitlines() if results.exists() else []
-    found = [argued(json.loads(line)) for line in lines]
+    found = [mark_argued(json.loads(line)) for line in lines]
     ended = [each | {"group": _file(each)} for each in found]
     return sorted(ended, key=lambda each: each["test"])
 
 
-def argued(each: dict[str, str]) -> dict[str, str]:
+def mark_argued(each: dict[str, str]) -> dict[str, str]:
     """What is wrong only by a test that AWS itself would fail says why."""
     reason = argument(each["test"].rpartition("/")[2], each["why"])
     if each["outcome"] == "wrong" and reason:

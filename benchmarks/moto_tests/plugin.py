@@ -76,14 +76,14 @@ def _watch(seen: list[str]) -> Callable[..., None]:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Iterator[None]:
     report = yield
     if report.when == "call" or (report.when == "setup" and not report.passed):
-        outcome, why = _judged(item, call, report.outcome)
+        outcome, why = _judge_outcome(item, call, report.outcome)
         line = {"test": item.nodeid, "outcome": outcome, "why": why}
         with Path(os.environ[RESULTS]).open("a") as file:
             file.write(json.dumps(line) + "\n")
     return report
 
 
-def _judged(item: pytest.Item, call: pytest.CallInfo, outcome: str) -> tuple[str, str]:
+def _judge_outcome(item: pytest.Item, call: pytest.CallInfo, outcome: str) -> tuple[str, str]:
     """``passed``, ``skipped``, ``refused`` by name, ``text`` (a message differs) or ``wrong``."""
     if call.excinfo is None:
         return "passed", ""

@@ -26,7 +26,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.harness import CHECKOUT, JsonFile, keep, steps_of
-from benchmarks.mutants.edits import ROOMS, Mutant, everywhere, made, same
+from benchmarks.mutants.edits import ROOMS, Mutant, apply_mutant, everywhere, same
 from benchmarks.mutants.forked import Ran, load, pytest_in
 from trainyard.common.atomic_file import write
 
@@ -43,13 +43,13 @@ class Tests:
         self.executing: dict[str, list[Ran]] = defaultdict(list)
         self.kept.mkdir(exist_ok=True)
         for file in steps_of("test files, their statements", test_files(copy)):
-            for one in self._noted(file):
+            for one in self._load_executed_tests(file):
                 test = replace(one, statements=())
                 for statement in one.statements if one.outcome == "passed" else ():
                     self.executing[statement].append(test)
         self.failing = functools.cache(self._failing)
 
-    def _noted(self, file: str) -> list[Ran]:
+    def _load_executed_tests(self, file: str) -> list[Ran]:
         """Say what a test file's tests executed; run it where that is not known yet."""
         path = self.kept / f"{file.replace('/', '.')}.json"
         if not path.exists():
@@ -70,7 +70,7 @@ class Tests:
             RuntimeError: pytest itself fails without the edit, too.
         """
         while tests:
-            with made(mutant, self.copy):
+            with apply_mutant(mutant, self.copy):
                 by = self._failing(tuple(tests))
             last = next((n for n, one in enumerate(tests, 1) if one.test == by), len(tests))
             without = by and self.failing(tuple(tests[:last]))
@@ -87,7 +87,7 @@ class Tests:
         seconds = [one.seconds for one in tests]
         hangs = f"--timeout={15 + 5 * max(seconds):.0f}"
         arguments = ["-x", hangs, *(one.test for one in tests)]
-        return pytest_in(self.copy, arguments, 30 + 3 * sum(seconds), self.notes).noticed
+        return pytest_in(self.copy, arguments, 30 + 3 * sum(seconds), self.notes).failure_name
 
 
 def nearest(mutant: Mutant, tests: list[Ran]) -> list[Ran]:
@@ -140,7 +140,7 @@ def main(
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="mutants-", dir=memory) as place:
         copy, commit = _copy(checkout.resolve(), Path(place))
-        drawn = _killed(of) if of else _drawn(copy, count, seed)
+        drawn = _read_killed_mutants(of) if of else _draw_mutants(copy, count, seed)
         load()
         tests, found = Tests(copy, commit), {}
         for name in steps_of("mutants", drawn):
@@ -165,13 +165,13 @@ def _copy(checkout: Path, place: Path) -> tuple[Path, str]:
     return copy, said.strip()
 
 
-def _drawn(copy: Path, count: int, seed: int) -> dict[str, Mutant]:
+def _draw_mutants(copy: Path, count: int, seed: int) -> dict[str, Mutant]:
     """Draw so many of a checkout's mutants."""
     every = everywhere(copy)
     return {one.name: one for one in random.Random(seed).sample(every, min(count, len(every)))}
 
 
-def _killed(results: Path) -> dict[str, Mutant]:
+def _read_killed_mutants(results: Path) -> dict[str, Mutant]:
     """Read the mutants that were killed from a file of results."""
     found = json.loads(results.read_text(encoding="utf-8"))["cases"]
     return {n: Mutant(**one["mutant"]) for n, one in found.items() if one["verdict"] == "killed"}

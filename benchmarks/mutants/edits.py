@@ -64,7 +64,7 @@ def mutants(checkout: Path, path: str) -> Iterator[Mutant]:
         if isinstance(function, ast.FunctionDef):
             begins = _statements(function)
             for node in ast.walk(function):
-                new = _turned(node)
+                new = _edit_node_text(node)
                 if new and node.lineno == node.end_lineno:  # type: ignore[attr-defined]
                     line, start, end = node.lineno, node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
                     row, first = rows[line - 1], begins.get(line, begins[function.lineno])
@@ -83,7 +83,7 @@ def _statements(function: ast.FunctionDef) -> dict[int, int]:
     return begins
 
 
-def _turned(node: ast.AST) -> str | None:
+def _edit_node_text(node: ast.AST) -> str | None:
     """Edit the text of a node; None where it has no edit."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in TURNED:
         operators = [TURNED[type(node.ops[0])](), *node.ops[1:]]
@@ -119,7 +119,7 @@ def same(mutant: Mutant, checkout: Path) -> Mutant | None:
 
 
 @contextlib.contextmanager
-def made(mutant: Mutant, checkout: Path) -> Iterator[None]:
+def apply_mutant(mutant: Mutant, checkout: Path) -> Iterator[None]:
     """Make the edit in a checkout's file; put the file back at the end."""
     file = checkout / mutant.path
     whole, was = file.read_bytes(), file.stat()

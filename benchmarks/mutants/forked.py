@@ -44,7 +44,7 @@ class Outcome:
     tests: list[Ran]
 
     @property
-    def noticed(self) -> str | None:
+    def failure_name(self) -> str | None:
         """Name the test that failed, or else what did; None where pytest passed."""
         if self.status in (0, 5):
             return None
@@ -186,10 +186,12 @@ class Noting(importlib.machinery.SourceFileLoader):
             for field in ("body", "orelse", "finalbody"):
                 statements = getattr(node, field, None)
                 if isinstance(statements, list) and not isinstance(node, ast.Module | ast.ClassDef):
-                    setattr(node, field, [new for old in statements for new in self._noted(old)])
+                    setattr(
+                        node, field, [new for old in statements for new in self._prepend_note(old)]
+                    )
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 
-    def _noted(self, statement: ast.stmt) -> list[ast.stmt]:
+    def _prepend_note(self, statement: ast.stmt) -> list[ast.stmt]:
         """Put a note before a statement; a docstring must stay the first."""
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             return [statement]

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from benchmarks.harness import CHECKOUT, JsonFile, Trial, chosen, exit_with, search
+from benchmarks.harness import CHECKOUT, JsonFile, Trial, choose_sections, exit_with, search
 
 HERE = Path(__file__).parent
 PROJECTS = yaml.safe_load((HERE / "projects.yaml").read_text(encoding="utf-8"))
@@ -40,13 +40,13 @@ def main(
     pythons = dict(entry.split("=", 1) for entry in python)
     trials = [
         Trial(name, PROJECTS[name]["title"],
-              lambda n=name: taken(n, repositories, pythons.get(n, sys.executable)))
-        for name in chosen(only, PROJECTS)
+              lambda n=name: register_project(n, repositories, pythons.get(n, sys.executable)))
+        for name in choose_sections(only, PROJECTS)
     ]  # fmt: skip
     exit_with(search("projects", trials, json_file))
 
 
-def taken(name: str, repositories: Path, python: str) -> str:
+def register_project(name: str, repositories: Path, python: str) -> str:
     """From the files at the commit to the registered package; say what is in the way."""
     project: dict[str, Any] = PROJECTS[name]
     repository = repositories / project["repository"].replace("/", "+")

@@ -78,7 +78,7 @@ def main(
     python = interpreter(CHECKOUT / ".trainyard/sdk-tests", major(checkout))
     _complete(checkout, python)
     given = {"checkout": str(checkout), "python": str(python), "seconds": seconds}
-    tests = [each for each in found(checkout, python) if fnmatch.fnmatch(each[1], only)]
+    tests = [each for each in find_tests(checkout, python) if fnmatch.fnmatch(each[1], only)]
     results = []
     with ThreadPoolExecutor(2) as pool:
         asked = [given | {"root": root, "test": test} for root, test in tests]
@@ -101,18 +101,18 @@ def _complete(checkout: Path, python: Path) -> None:
     subprocess.run([python, Path(__file__).parent / "inside/digits.py", *folders], check=True)
 
 
-def found(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:
+def find_tests(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:
     """(folder in which pytest runs, test's id) of every test; a notebook's id is its path."""
     version = major(checkout)
     root = {2: "", 3: "sagemaker-mlops"}[version]
     inner = [path.removeprefix(f"{root}/") for path in CHANGES["tests"][version]]
-    yield from _collected(checkout, python, root, inner)
+    yield from _collect_tests(checkout, python, root, inner)
     for path in sorted((checkout / CHANGES["notebooks"]).glob("**/*.ipynb")):
         if version == 3 and "feature-store" not in str(path):
             yield "", str(path.relative_to(checkout))
 
 
-def _collected(
+def _collect_tests(
     checkout: Path, python: Path, root: str, paths: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:

@@ -34,14 +34,14 @@ def judge(test: str, passed: bool, error: str, evidence: dict[str, Any]) -> Verd
         return Verdict("not here", "AWS's own tests skip it")
     faults = list(_faults(test, evidence)) if passed else []
     if passed and not faults:
-        return Verdict("works", _done(evidence))
+        return Verdict("works", _describe_completed_work(evidence))
     for reason, names in CHANGES["not_here"].items():
         if _name(test) in names:
             return Verdict("not here", reason)
     if passed:
         return Verdict("vacuous", faults[0])
     for kind, names in CHANGES["refused"].items():
-        if any(name in test for name in names) and _refused(kind, error, evidence):
+        if any(name in test for name in names) and _is_kind_refused(kind, error, evidence):
             return Verdict("refused type", f"{kind} is refused by name")
     return Verdict("ours", _cause(error, evidence))
 
@@ -89,7 +89,7 @@ def _fails_by_design(step: dict[str, Any]) -> bool:
     return "Fail" in step["metadata"]
 
 
-def _done(evidence: dict[str, Any]) -> str:
+def _describe_completed_work(evidence: dict[str, Any]) -> str:
     executions = evidence["executions"]
     steps = sum(len(execution["steps"]) for execution in executions)
     jobs = [job for job in evidence["jobs"] if job["status"] == "Completed"]
@@ -105,7 +105,7 @@ def _name(test: str) -> str:
     return PurePosixPath(test).stem
 
 
-def _refused(kind: str, error: str, evidence: dict[str, Any]) -> bool:
+def _is_kind_refused(kind: str, error: str, evidence: dict[str, Any]) -> bool:
     said = "\n".join([error, *evidence["refusals"]])
     return re.search(rf"type '{kind}\w*', which is not run", said) is not None
 

@@ -49,16 +49,16 @@ class Watch:
         app._moto.answer = self._telling(app._moto.answer)  # type: ignore[method-assign]
 
     def _telling(self, answer: Any) -> Any:
-        def told(request: Any) -> Any:
+        def count_pretended_request(request: Any) -> Any:
             target = request.headers.get("X-Amz-Target", "")
             if _PRETENDING.fullmatch(target):
                 self.pretended[target] += 1
             return answer(request)
 
-        return told
+        return count_pretended_request
 
     def _noting(self, handle: Any) -> Any:
-        def noted(operation: str, request: dict) -> dict:
+        def record_operation(operation: str, request: dict) -> dict:
             try:
                 answer = handle(operation, request)
             except ApiError as failure:
@@ -67,7 +67,7 @@ class Watch:
             self.asked[operation] += 1
             return answer
 
-        return noted
+        return record_operation
 
     def idle(self) -> bool:
         """Return whether no execution and no job runs."""
@@ -226,12 +226,12 @@ def _idle(watch: Watch, file: Path) -> Iterator[None]:
     """Keep ``file`` there while nothing runs."""
     ended = threading.Event()
 
-    def look() -> None:
+    def watch_idleness() -> None:
         while not ended.wait(0.4):
             with contextlib.suppress(FileNotFoundError):
                 file.touch() if watch.idle() else file.unlink()
 
-    thread = threading.Thread(target=look, daemon=True)
+    thread = threading.Thread(target=watch_idleness, daemon=True)
     thread.start()
     try:
         yield

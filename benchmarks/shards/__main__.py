@@ -25,7 +25,7 @@ from benchmarks.harness import (
     JsonFile,
     Section,
     Target,
-    chosen,
+    choose_sections,
     report,
     screen,
     show,
@@ -83,7 +83,7 @@ class Bench:
     def corpus(self) -> Path:
         return self.scratch / "corpus.bin"
 
-    def of(self, task: str) -> list[str]:
+    def list_contenders(self, task: str) -> list[str]:
         """The contenders of a task that have not failed."""
         return [n for n, e in self.entries.items() if task in e.tasks and n not in self.failed]
 
@@ -129,14 +129,16 @@ def write(bench: Bench) -> Section:
         folder = bench.scratch / "written"
         return process.ask("write", folder=folder, **asked)["bytes_per_second"]
 
-    measures = {n: lambda p=bench.started[n]: rate(p) for n in bench.of("write")}
+    measures = {n: lambda p=bench.started[n]: rate(p) for n in bench.list_contenders("write")}
     found = bench.rounds("write", measures)
     for name, figure in found.items():
         section.rows.append((bench.entries[name].label, figure.text(1e6, 0)))
         section.data[name] = figure.data()
-    section.targets.append(Target("write ÷ raw file", found["ours"].over(found["raw"]), "≥", 0.75))
+    section.targets.append(
+        Target("write ÷ raw file", found["ours"].divide_by(found["raw"]), "≥", 0.75)
+    )
     if "litdata" in found:
-        ratio = found["ours"].over(found["litdata"])
+        ratio = found["ours"].divide_by(found["litdata"])
         section.targets.append(Target("write ÷ litdata", ratio, "≥", 4.5))
     return section
 
@@ -152,23 +154,23 @@ def read(bench: Bench) -> Section:
     found: dict[str, dict[str, Figure]] = {}
     for order, shuffled in ORDERS.items():
         rate = partial(_tokens_per_second, bench, shuffled)
-        measures = {name: partial(rate, name) for name in bench.of("read")}
+        measures = {name: partial(rate, name) for name in bench.list_contenders("read")}
         found[order] = bench.rounds(f"read {order}", measures)
-    for name in bench.of("read"):
+    for name in bench.list_contenders("read"):
         entry, figures = bench.entries[name], [found[order][name] for order in ORDERS]
         section.rows.append((entry.label, *(f.text(1e6, 1) for f in figures), entry.shuffle))
         pairs = zip(ORDERS, figures, strict=True)
         section.data[name] = {order: figure.data() for order, figure in pairs}
     for order, figures in found.items():
         ours, loop, what = figures["ours"], figures["data_loader"], f"read {order} ÷"
-        raw = ours.over(figures["raw"])
+        raw = ours.divide_by(figures["raw"])
         section.targets.append(Target(f"{what} raw memory map", raw, "≥", 0.8))
         if best := bench.best(figures):
-            ratio = ours.over(best[1])
+            ratio = ours.divide_by(best[1])
             section.targets.append(Target(f"{what} best peer ({best[0]})", ratio, "≥", 2))
         if "litdata" in figures:
             what = f"read {order} in torch's DataLoader ÷ litdata"
-            section.targets.append(Target(what, loop.over(figures["litdata"]), "≥", 5))
+            section.targets.append(Target(what, loop.divide_by(figures["litdata"]), "≥", 5))
     return section
 
 
@@ -176,7 +178,7 @@ def resume(bench: Bench) -> Section:
     section = Section("resume", "Resume in mid-epoch, shuffled, milliseconds to the first batch")
     section.columns = ("", *POINTS, "state, bytes", "the batch that follows?")
     counts = [int(bench.sizes.samples * share) // BATCH for share in POINTS.values()]
-    states = {name: bench.scratch / f"{name}.states" for name in bench.of("resume")}
+    states = {name: bench.scratch / f"{name}.states" for name in bench.list_contenders("resume")}
     sizes, exact = dict[str, int](), dict.fromkeys(states, True)
     for name in steps_of("read up to the points", states):
         try:
@@ -206,10 +208,10 @@ def resume(bench: Bench) -> Section:
         section.data[name] = {p: f.data() for p, f in zip(POINTS, figures, strict=True)}
         section.data[name] |= {"state_bytes": sizes[name], "exact": exact[name]}
     if best := bench.best(found[1], min):
-        ratio = best[1].over(found[1]["ours"])
+        ratio = best[1].divide_by(found[1]["ours"])
         what = f"resume at 50 %: best peer ({best[0]}) ÷ ours"
         section.targets.append(Target(what, ratio, "≥", 50))
-    growth = found[-1]["ours"].over(found[0]["ours"])
+    growth = found[-1]["ours"].divide_by(found[0]["ours"])
     section.targets.append(Target("resume: at 90 % ÷ at 1 % of an epoch", growth, "≤", 1.5))
     return section
 
@@ -227,7 +229,7 @@ def main(
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
 ) -> None:
     """Compare Trainyard's shards and loader with the machine's limits and with other libraries."""
-    names = chosen(only or ("write,read" if quick else ""), SECTIONS)
+    names = choose_sections(only or ("write,read" if quick else ""), SECTIONS)
     sizes = QUICK if quick else Sizes()
     sizes = replace(sizes, rounds=rounds or sizes.rounds)
     known = {entry.module: entry for entry in ENTRIES if peers or entry.role != "peer"}

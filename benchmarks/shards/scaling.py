@@ -93,7 +93,7 @@ def run(
                 env=os.environ | {"OMP_NUM_THREADS": "1"},
             )
         running.append(_Watched(process.pid, root, host))
-    while not all([one.look() for one in running]):
+    while not all([one.check_ended() for one in running]):
         time.sleep(INTERVAL)
     return [one.cost() for one in running]
 
@@ -112,7 +112,7 @@ class _Watched:
         self._reaped = 0.0
         self._ended = False
 
-    def look(self) -> bool:
+    def check_ended(self) -> bool:
         """Return whether it has ended."""
         if self._ended:
             return True

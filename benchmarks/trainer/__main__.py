@@ -30,9 +30,9 @@ from benchmarks.trainer.loops import (
     MICRO,
     Loop,
     LoopFailed,
-    interrupted,
     run,
     same_model,
+    train_with_kills,
     trainer_losses,
 )
 from training.data.shard_writer import write_dataset
@@ -62,12 +62,12 @@ class Setting:
     precision: str = "float32"
 
     @property
-    def accumulated(self) -> int:
+    def accumulation_steps(self) -> int:
         """Micro-batches of a rank in a step."""
         return BATCH // (self.micro * self.world)
 
     def __str__(self) -> str:
-        shared = f"{self.world} × {self.accumulated} micro-batches of {self.micro}"
+        shared = f"{self.world} × {self.accumulation_steps} micro-batches of {self.micro}"
         return f"{shared}, {self.precision}"
 
 
@@ -130,7 +130,7 @@ def native(data: Path, out: Path, steps: int, setting: Setting) -> dict[int, flo
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
-def compared(root: Path, steps: int, setting: Setting, limit: float | None) -> str:
+def compare_losses(root: Path, steps: int, setting: Setting, limit: float | None) -> str:
     """Train by both loops; say where the Trainer's losses are off by more than the limit."""
     name = str(setting).replace(" ", "-")
     ours = native(root / "data", root / f"native-{name}", steps, setting)
@@ -138,7 +138,7 @@ def compared(root: Path, steps: int, setting: Setting, limit: float | None) -> s
     arguments = [
         *LOOPS[0].arguments(steps, steps, out / "checkpoints"),
         f"--per_device_train_batch_size={setting.micro}",
-        f"--gradient_accumulation_steps={setting.accumulated}",
+        f"--gradient_accumulation_steps={setting.accumulation_steps}",
         *TRAINERS,
         f"--precision={setting.precision}",
     ]
@@ -150,13 +150,13 @@ def compared(root: Path, steps: int, setting: Setting, limit: float | None) -> s
     return f"off by {off:.1e}" if limit is not None and off > limit else ""
 
 
-def killed(root: Path, loop: Loop, world: int, steps: int, kills: int) -> str:
+def compare_killed_training(root: Path, loop: Loop, world: int, steps: int, kills: int) -> str:
     """Kill and start a loop again; say if the model is not the uninterrupted one's."""
     extra, save = ["--dropout=0.1"] if loop.dropout else [], 3
     plain, torn = root / f"{loop.name}-{world}", root / f"{loop.name}-{world}-killed"
     arguments = [*loop.arguments(steps, save, plain / "checkpoints"), *extra]
     run(loop.script, arguments, root / "data", plain, world)
-    after = interrupted(loop, root / "data", torn, world, steps, save, kills, *extra)
+    after = train_with_kills(loop, root / "data", torn, world, steps, save, kills, *extra)
     print(f"{loop.name}, {world} ranks, killed after {after} further steps of {steps}")
     return "" if same_model(plain, torn) else "ANOTHER MODEL"
 
@@ -164,13 +164,19 @@ def killed(root: Path, loop: Loop, world: int, steps: int, kills: int) -> str:
 def trials(root: Path, only: str, quick: bool, kills: int) -> Iterator[Trial]:
     steps = 10 if quick else 100
     for setting, limit in LIMITS.items() if only in ("", "losses") else ():
-        yield Trial("losses", str(setting),
-                    lambda s=setting, limit=limit: compared(root, steps, s, limit))  # fmt: skip
+        yield Trial(
+            "losses",
+            str(setting),
+            lambda s=setting, limit=limit: compare_losses(root, steps, s, limit),
+        )
     asked = (16, 1) if quick else (60, kills)
     for loop in LOOPS if only in ("", "kills") else ():
         for world in WORLDS:
-            yield Trial("kills", f"{loop.name}, {world} ranks",
-                        lambda loop=loop, w=world: killed(root, loop, w, *asked))  # fmt: skip
+            yield Trial(
+                "kills",
+                f"{loop.name}, {world} ranks",
+                lambda loop=loop, w=world: compare_killed_training(root, loop, w, *asked),
+            )
 
 
 def main(

@@ -105,7 +105,7 @@ def _start(
     )
 
 
-def interrupted(
+def train_with_kills(
     loop: Loop, data: Path, out: Path, world: int, steps: int, save: int, kills: int, *extra: str
 ) -> list[int]:
     """Train with so many kills at random steps; after how many steps each start was killed.

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.harness import JsonFile, Section, chosen, report, screen, show
+from benchmarks.harness import JsonFile, Section, choose_sections, report, screen, show
 from benchmarks.training import compare
 from benchmarks.training.entries import ENTRIES, ESSENTIAL, prepare
 from benchmarks.training.setting import Setting
@@ -35,7 +35,9 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Of each contender.")] = 3,
 ) -> None:
     """Compare Trainyard's training loop with a hand-written one and with the frameworks."""
-    names = ESSENTIAL if quick else {*chosen(only, {entry.name: entry for entry in ENTRIES})}
+    names = (
+        ESSENTIAL if quick else {*choose_sections(only, {entry.name: entry for entry in ENTRIES})}
+    )
     entries = [entry for entry in ENTRIES if entry.name in names | ESSENTIAL]
     setting = QUICK if quick else Setting()
     sections: list[Section] = []

@@ -127,7 +127,7 @@ class Compared:
         return Figure(tuple(one.step_cpu for one in self.runs[name]))
 
     def ratio(self, name: str, other: str) -> Figure:
-        return self.figure(name).over(self.figure(other))
+        return self.figure(name).divide_by(self.figure(other))
 
     def largest_difference(self, name: str) -> float:
         """Relative difference of a loss from that of DDP by hand."""

@@ -102,7 +102,7 @@ PEAK = 1e-3
 WARMUP = 3
 
 
-def _ours(name: str, label: str, strategy: str, **options) -> Entry:
+def _add_ours(name: str, label: str, strategy: str, **options) -> Entry:
     stage = {"zero_stage": str(options.pop("zero"))} if "zero" in options else {}
     return Entry(name=name, label=label, ours={"strategy": strategy, **stage}, **options)
 
@@ -119,16 +119,16 @@ TWO, HALF = {"worlds": (2,)}, {"precision": "bfloat16"}
 ENTRIES = (
     _by_hand("hand", "DDP by hand", "hand"),
     _by_hand("hand_again", "DDP by hand, again", "hand"),
-    _ours("ours", "Trainyard, float32", "ddp"),
+    _add_ours("ours", "Trainyard, float32", "ddp"),
     _by_hand("hand_bf16", "DDP by hand, bfloat16", "hand", **HALF),
-    _ours("ours_bf16", "Trainyard, bfloat16 (default)", "ddp", **HALF),
+    _add_ours("ours_bf16", "Trainyard, bfloat16 (default)", "ddp", **HALF),
     _framework("accelerate", "Accelerate", "accelerate"),
     _framework("lightning", "Lightning Trainer", "lightning"),
     _framework("hugging_face", "Hugging Face Trainer", "transformers"),
     _by_hand("hand_fsdp", "FSDP2 by hand", "hand_fsdp", **TWO),
-    _ours("ours_fsdp", "Trainyard, FSDP2", "fsdp", **TWO),
+    _add_ours("ours_fsdp", "Trainyard, FSDP2", "fsdp", **TWO),
     _by_hand("hand_fsdp_bf16", "FSDP2 by hand, bfloat16", "hand_fsdp", **TWO, **HALF),
-    _ours("ours_fsdp_bf16", "Trainyard, FSDP2, bfloat16", "fsdp", **TWO, **HALF),
+    _add_ours("ours_fsdp_bf16", "Trainyard, FSDP2, bfloat16", "fsdp", **TWO, **HALF),
     *(
         entry
         for stage in (1, 3)
@@ -137,7 +137,7 @@ ENTRIES = (
         for entry in (
             _by_hand(f"hand_zero{stage}", f"{label} by hand", "hand_deepspeed",
                      arguments=(str(stage),), **kept),
-            _ours(f"ours_zero{stage}", f"Trainyard, {label}", "deepspeed", zero=stage, **kept),
+            _add_ours(f"ours_zero{stage}", f"Trainyard, {label}", "deepspeed", zero=stage, **kept),
         )
     ),
 )  # fmt: skip

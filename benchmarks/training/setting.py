@@ -111,7 +111,7 @@ def read() -> Setting:
     return Setting(**given | {"rates": tuple(given["rates"]), "betas": tuple(given["betas"])})
 
 
-def say(step: int, loss: "torch.Tensor") -> None:
+def print_mean_loss(step: int, loss: "torch.Tensor") -> None:
     """Print the mean of the ranks' losses."""
     import torch.distributed as dist
 

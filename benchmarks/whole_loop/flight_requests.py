@@ -45,7 +45,7 @@ class Flights:
             "InferenceId": f"flight-{number}",
         }
 
-    def asked(self, numbers: Sequence[int]) -> pd.DataFrame:
+    def look_up_flights(self, numbers: Sequence[int]) -> pd.DataFrame:
         """Return these requests' flights, with their delays."""
         return pd.DataFrame([self._asked[number] for number in numbers])
 

@@ -84,7 +84,7 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
     """Population stability index of each feature, over the last requests."""
     flights, features = seen.flights, seen.flights.features
     before = _columns(flights.trained[features])
-    rows = flights.asked([one.number for one in ended])[features]
+    rows = flights.look_up_flights([one.number for one in ended])[features]
     quantities = set(rows.select_dtypes("number"))
     curves: dict[str, list[float]] = {name: [] for name in features}
     ends = range(COMPARED, len(ended) + 1, STEP)

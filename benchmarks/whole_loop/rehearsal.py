@@ -143,11 +143,11 @@ def faults(seen: Seen) -> list[str]:
 def _drift(company: Company, seen: Seen) -> None:
     """Let two features move once the monitor found nothing; train again, and deploy."""
     _wait(seen, CALM)
-    _look(company, seen, "calm")
+    _run_monitor(company, seen, "calm")
     seen.flights.moved, seen.moments["two features move"] = True, time.time()
     _wait(seen, max(DRIFTING, len(seen.ended)))  # on a busy machine more were calm
     _know(company, seen)
-    run = _look(company, seen, "moved", "--start", status=1)
+    run = _run_monitor(company, seen, "moved", "--start", status=1)
     execution = _execution(run)
     company.verb("watch", execution, recipe=False)
     _serve(company, seen, run)
@@ -165,10 +165,10 @@ def _know(company: Company, seen: Seen) -> None:
     numbers = [one.number for one in seen.ended if one.answer]
     company.put(f"{TRUTHS}{time.strftime('%Y/%m/%d/%H', time.gmtime())}/truths.jsonl",
                 seen.flights.truths(numbers))  # fmt: skip
-    company.put(SINCE, table(seen.flights.asked(numbers)))
+    company.put(SINCE, table(seen.flights.look_up_flights(numbers)))
 
 
-def _look(company: Company, seen: Seen, name: str, *words: str, status: int = 0) -> str:
+def _run_monitor(company: Company, seen: Seen, name: str, *words: str, status: int = 0) -> str:
     """Run the monitor, and keep what it found."""
     time.sleep(2)  # the endpoint writes what it captured every second
     seen.moments[f"monitor: {name}"] = time.time()

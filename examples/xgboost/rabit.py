@@ -23,7 +23,7 @@ PATIENCE = 120.0  # seconds until the tracker must listen
 
 
 @contextmanager
-def joined() -> Iterator[tuple[int, int]]:
+def join_communicator() -> Iterator[tuple[int, int]]:
     """Context with a communicator of all processes; yields (rank, world size)."""
     if "RANK" in os.environ:
         from torch.distributed import rendezvous
@@ -33,7 +33,7 @@ def joined() -> Iterator[tuple[int, int]]:
         tracker, settings = _by_store(store, rank, world)
     else:
         rank, world, tracker, settings = _by_hosts()
-    with _connected({"dmlc_task_id": str(rank), **settings}):
+    with _connect_communicator({"dmlc_task_id": str(rank), **settings}):
         yield rank, world
     if tracker:
         tracker.wait_for(timeout=10)
@@ -48,7 +48,7 @@ def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, T
     key = f"rabit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     tracker = None
     if rank == 0:
-        tracker = _started(world, socket.gethostbyname(os.environ["MASTER_ADDR"]), 0)
+        tracker = _start_tracker(world, socket.gethostbyname(os.environ["MASTER_ADDR"]), 0)
         store.set(key, json.dumps(tracker.worker_args()))
     return tracker, json.loads(store.get(key))
 
@@ -57,11 +57,11 @@ def _by_hosts() -> tuple[int, int, RabitTracker | None, Told]:
     hosts = sorted(json.loads(os.environ["SM_HOSTS"]))
     rank = hosts.index(os.environ["SM_CURRENT_HOST"])
     address = socket.gethostbyname(hosts[0])
-    tracker = _started(len(hosts), address, PORT) if rank == 0 else None
+    tracker = _start_tracker(len(hosts), address, PORT) if rank == 0 else None
     return rank, len(hosts), tracker, {"dmlc_tracker_uri": address, "dmlc_tracker_port": PORT}
 
 
-def _started(world: int, address: str, port: int) -> RabitTracker:
+def _start_tracker(world: int, address: str, port: int) -> RabitTracker:
     """Start the tracker; task ids decide the ranks, so the first process has the first rows."""
     tracker = RabitTracker(n_workers=world, host_ip=address, port=port, sortby="task")
     tracker.start()
@@ -69,7 +69,7 @@ def _started(world: int, address: str, port: int) -> RabitTracker:
 
 
 @contextmanager
-def _connected(settings: Told) -> Iterator[None]:
+def _connect_communicator(settings: Told) -> Iterator[None]:
     """Join the communicator; retries, since the first host may not listen yet."""
     end = time.monotonic() + PATIENCE
     context = CommunicatorContext(dmlc_communicator="rabit", **settings)

@@ -54,7 +54,7 @@ class Features:
         self._known = [np.array(sorted(of_one.values()), np.int64) for of_one in values]
         self.types = ["c"] * len(columns[0]) + ["float"] * len(columns[1])
 
-    def of(self, rows: np.ndarray) -> np.ndarray:
+    def build_matrix(self, rows: np.ndarray) -> np.ndarray:
         """Return float32 (n, columns); a value that the training split lacks is missing."""
         found = np.full((len(rows), len(self.types)), np.nan, np.float32)
         for column, known in enumerate(self._known):

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from benchmarks.foresight.fitting import SPREADS, START, TIMES, cases, errors, fit, read
-from benchmarks.foresight.holding_out import GROUPS, choices, held_out, inside, reach, score, shared
+from benchmarks.foresight.holding_out import (
+    GROUPS,
+    choices,
+    flag_shared_devices,
+    held_out,
+    inside,
+    reach,
+    score,
+)
 from trainyard.foresight import step_time
 
 pytestmark = pytest.mark.sweep
@@ -48,7 +56,7 @@ def test_what_was_never_seen_lies_in_the_intervals_which_are_those_of_the_rows()
     for fold in ("source", "GPU"):
         within = inside(OF, unseen[fold], fold, unseen)
         assert within.mean() > 0.8 and within[~of_one].mean() > 0.85, fold
-    c, several = step_time.CONSTANTS, shared(OF)
+    c, several = step_time.CONSTANTS, flag_shared_devices(OF)
     sources = [case.source for case, too in zip(OF, several, strict=True) if too]
     near = reach(unseen["source"][several], sources)
     elsewhere = reach(unseen["GPU"], [case.setting.gpu for case in OF])

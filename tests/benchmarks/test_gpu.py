@@ -64,7 +64,7 @@ def test_a_section_that_dies_does_not_end_the_others(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("value", "verdict"), [(0.9, "met"), (-1.1, "missed")])
 def test_a_verdict_is_of_the_absolute_value_and_only_of_a_gpu(value, verdict):
-    found = Finding.held("off", value, 1.0, "so it is")
+    found = Finding.from_bound("off", value, 1.0, "so it is")
     assert found.on(torch.device("cuda")).cells()[2] == verdict
     assert found.on(torch.device("cpu")).cells()[1:3] == (NOT_SHOWN, "")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.harness import CHECKOUT
-from benchmarks.iam.__main__ import ARNS, NAMES, OWN, Trial, judged
+from benchmarks.iam.__main__ import ARNS, NAMES, OWN, Trial, judge_trials
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.infrastructure.serving_roles import from_recipe
 from trainyard.emulator.iam.account_policies import make_session_principal
@@ -21,10 +21,10 @@ def test_a_statement_without_which_nothing_is_denied_is_not_needed():
     trial.calls["job"] = [
         Request(make_session_principal("arn:aws:iam::1:role/r"), "s3:GetObject", "x")
     ]
-    section = judged([trial])
+    section = judge_trials([trial])
     assert section.rows == [("r.yaml", "1", "0", "1", "2", "1")]
     assert section.notes == ["r.yaml, job: List is not needed"]
-    assert [target.met for target in section.targets] == [True, False]
+    assert [target.is_met for target in section.targets] == [True, False]
 
 
 @pytest.mark.long
@@ -35,6 +35,6 @@ def test_the_roles_of_a_recipe_that_is_too_large_to_run_suffice_and_are_needed()
     trial = Trial("prod", policies | {"plan": {"Statement": []}, "ci": {"Statement": []}})
     for role in roles:
         trial.calls[role] = DERIVED_CALLS[role](subject, ARNS[role])
-    section = judged([trial])
+    section = judge_trials([trial])
     assert section.notes == []
-    assert all(target.met for target in section.targets)
+    assert all(target.is_met for target in section.targets)

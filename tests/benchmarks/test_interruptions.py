@@ -24,12 +24,12 @@ LAYOUT = Layout("ddp", 2)
 
 def test_what_may_be_lost():
     killed = Resume("SIGKILL of a rank", "", LAYOUT, LAYOUT, 11, newest_whole=8, resumed=8)
-    assert (killed.lost, killed.allowed) == (3, INTERVAL)
+    assert (killed.lost, killed.allowed_loss) == (3, INTERVAL)
     killed.torn = "file cut off"
-    assert killed.allowed == 2 * INTERVAL
+    assert killed.allowed_loss == 2 * INTERVAL
     writing = Resume("SIGKILL during a write", "", LAYOUT, LAYOUT, 13, 8, 8, unfinished=True)
-    assert (writing.lost, writing.allowed) == (5, INTERVAL + 1)
-    assert Resume(trial.STOP, "", LAYOUT, LAYOUT, 11, 11).allowed == 0
+    assert (writing.lost, writing.allowed_loss) == (5, INTERVAL + 1)
+    assert Resume(trial.STOP, "", LAYOUT, LAYOUT, 11, 11).allowed_loss == 0
 
 
 class Wrote:
@@ -74,13 +74,13 @@ def test_more_than_two_ranks_go_on_bitwise(tmp_path: Path):
     training, layout = Training(tmp_path / "data", tmp_path / "run"), Layout("ddp", 3)
     training.start(layout)
     assert training.end() == [0, 0, 0]
-    (training.saved()[-1] / "complete.json").unlink()
+    (training.list_saved_folders()[-1] / "complete.json").unlink()
     training.start(layout)
-    assert training.end() == [0, 0, 0] and training.resumed(2) == STEPS - INTERVAL
+    assert training.end() == [0, 0, 0] and training.find_resumed_step(2) == STEPS - INTERVAL
     first, second = training.losses(1), training.losses(2)
     assert second == {step: first[step] for step in range(STEPS - INTERVAL + 1, STEPS + 1)}
     for act in TEARS.values():
-        whole = [folder for folder in training.saved() if is_whole(folder)]
+        whole = [folder for folder in training.list_saved_folders() if is_whole(folder)]
         if whole:
             act(next(whole[-1].glob("*.safetensors")), random.Random(0))
             assert not is_whole(whole[-1])

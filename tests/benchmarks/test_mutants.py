@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants.edits import made, mutants, same
+from benchmarks.mutants.edits import apply_mutant, mutants, same
 from tests.registered import git
 
 CODE = '''
@@ -49,7 +49,7 @@ def test_an_edit_is_one_place_of_a_function_and_is_put_back(checkout: Path):
     found = {(one.old, one.new): one for one in mutants(checkout, "conditions/limits.py")}
     assert {("looks < 3", "looks <= 3"), ("3", "4"), ("looks + 1", "(looks - 1)")} <= set(found)
     file = checkout / "conditions/limits.py"
-    with made(found["looks < 3", "looks <= 3"], checkout):
+    with apply_mutant(found["looks < 3", "looks <= 3"], checkout):
         assert file.read_text() == CODE.replace("<", "<=")
     assert file.read_text() == CODE
     assert found["3", "4"].statement == 4

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.s3tests import ARGUED, choose, group_of, judged
+from benchmarks.s3tests import ARGUED, choose, group_of, judge_outcome
 
 pytestmark = pytest.mark.long
 
@@ -37,4 +37,4 @@ def test_only_what_the_rule_says_is_chosen():
     ],
 )
 def test_a_test_is_wrong_unless_it_passed_was_refused_or_is_argued(name, raw, outcome):
-    assert judged(name, raw)["outcome"] == outcome
+    assert judge_outcome(name, raw)["outcome"] == outcome

@@ -30,10 +30,10 @@ def test_every_section_runs_and_its_figures_are_written(run_python, tmp_path: Pa
 
 def test_a_ratio_is_taken_round_by_round_and_a_target_is_held_against_the_median():
     """The machine was twice as slow in the second round, for both."""
-    ratio = Figure((10.0, 5.0, 12.0)).over(Figure((20.0, 10.0, 20.0)))
+    ratio = Figure((10.0, 5.0, 12.0)).divide_by(Figure((20.0, 10.0, 20.0)))
     assert ratio.rounds == (0.5, 0.5, 0.6)
     assert (ratio.median, ratio.low, ratio.high) == (0.5, 0.5, 0.6)
     for sign, met in (("≥", True), ("≤", False)):
-        assert Target("", Figure((0.1, 2.0, 3.0)), sign, 1.5).met is met
+        assert Target("", Figure((0.1, 2.0, 3.0)), sign, 1.5).is_met is met
     # the state is asked for before the batch that follows is read
     assert [read() for read in following(iter(range(100)), [3, 4, 10])] == [3, 4, 10]

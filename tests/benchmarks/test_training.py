@@ -28,4 +28,4 @@ def test_a_ratio_may_be_above_one_by_the_noise_of_the_hand_written_loop_against_
     runs["hand_again"] = [Run({1: 5.5}, cpu) for cpu in (1.0, 2.2, 0.95)]
     runs["ours"] = [Run({1: 5.5}, cpu) for cpu in (1.04, 2.08, 1.04)]
     [speed, _] = section(Compared(1, runs=runs)).targets
-    assert speed.demanded == pytest.approx(1.05) and speed.met
+    assert speed.demanded == pytest.approx(1.05) and speed.is_met

@@ -109,7 +109,9 @@ def groups(difference, weight=None, largest=None, level=0.05) -> Groups:
     return Groups(difference=difference, weight=weight, largest=largest, level=level)
 
 
-def drawn(seed: int, count: int = 60, mean: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
+def draw_differences(
+    seed: int, count: int = 60, mean: float = 0.1
+) -> tuple[np.ndarray, np.ndarray]:
     source = np.random.default_rng(seed)
     weight = source.lognormal(0, 0.5, count)
     return np.clip(source.normal(mean, 0.3, count), -1, 1) * weight, weight
@@ -118,13 +120,13 @@ def drawn(seed: int, count: int = 60, mean: float = 0.1) -> tuple[np.ndarray, np
 @LARGEST
 @pytest.mark.parametrize("seed", range(2))
 def test_a_limit_is_where_the_test_turns(largest, seed):
-    sums = groups(*drawn(seed), largest=largest)
+    sums = groups(*draw_differences(seed), largest=largest)
     found = estimate_improvement(sums, 0.95)
     assert found.low < found.value < found.high
     assert found.method == ("approximate" if largest is None else "betting")
     assert sums.compute_p_at_most(found.low) == pytest.approx(0.05, rel=1e-4)
     assert sums.compute_p_at_least(found.high) == pytest.approx(0.05, rel=1e-4)
-    difference, weight = drawn(seed)
+    difference, weight = draw_differences(seed)
     mirrored = estimate_improvement(groups(-difference, weight, largest), 0.95)
     assert mirrored.low == pytest.approx(-found.high, abs=1e-6)
 
@@ -132,7 +134,7 @@ def test_a_limit_is_where_the_test_turns(largest, seed):
 @LARGEST
 @given(st.integers(0, 50), st.integers(0, 59), st.floats(0, 1))
 def test_a_better_group_never_lowers_a_limit(largest, seed, place, raised):
-    difference, weight = drawn(seed)
+    difference, weight = draw_differences(seed)
     better = difference.copy()
     better[place] = min(weight[place], better[place] + raised * weight[place])
     before, after = (estimate_improvement(groups(one, weight, largest), 0.95)
@@ -162,7 +164,7 @@ def test_the_largest_group_counts_for_the_bets():
 
 
 def test_ordered_groups_are_joined_to_runs_of_neighbours():
-    difference, weight = drawn(0, count=100)
+    difference, weight = draw_differences(0, count=100)
     joined = join_neighbours(difference, weight)
     assert len(joined[0]) == BLOCKS and joined[0].sum() == pytest.approx(difference.sum())
     assert len(join_neighbours(difference[:5], weight[:5])[0]) == 5

@@ -38,7 +38,9 @@ JSON = st.recursive(
 )
 
 
-def written(root: Path, evaluation: bytes | None, known: bytes | None) -> tuple[dict, dict, bytes]:
+def write_provenance_record(
+    root: Path, evaluation: bytes | None, known: bytes | None
+) -> tuple[dict, dict, bytes]:
     for name, body in (("evaluation/evaluation.json", evaluation),
                        ("provenance/provenance.json", known)):  # fmt: skip
         path = root / "processing/input" / name
@@ -56,7 +58,7 @@ def written(root: Path, evaluation: bytes | None, known: bytes | None) -> tuple[
 def test_the_record_binds_evidence_verdict_and_origin(tmp_path):
     evaluation = json.dumps(EVALUATION).encode()
     known = json.dumps({"commit": "abc", "recipe": {"sha256": "f" * 64}, "seed": 0}).encode()
-    found, told, text = written(tmp_path, evaluation, known)
+    found, told, text = write_provenance_record(tmp_path, evaluation, known)
     assert found["evaluation_sha256"] == hashlib.sha256(evaluation).hexdigest()
     assert found["gate_sha256"] == hashlib.sha256(b"{}").hexdigest()
     assert (found["artifact_sha256"], found["artifact_bytes"]) == ("a" * 64, 10)
@@ -69,8 +71,8 @@ def test_the_record_binds_evidence_verdict_and_origin(tmp_path):
 
 @pytest.mark.parametrize("bad", [None, b"", b"no json", b"[]", b"[" * 100_000, b"\xff"])
 def test_any_evidence_leaves_a_record_with_every_key(tmp_path, bad):
-    whole = written(tmp_path / "good", json.dumps(EVALUATION).encode(), b"{}")
-    found, told, _ = written(tmp_path / "bad", bad, bad)
+    whole = write_provenance_record(tmp_path / "good", json.dumps(EVALUATION).encode(), b"{}")
+    found, told, _ = write_provenance_record(tmp_path / "bad", bad, bad)
     assert set(found) == set(whole[0]) and set(told) == set(whole[1])
     assert found["artifact_sha256"] is None and told["artifact_sha256"] == UNKNOWN
 

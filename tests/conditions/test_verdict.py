@@ -86,13 +86,13 @@ def test_any_piece_of_evidence_may_be_garbage_and_passes_only_when_it_is_good(pa
         inner = inner[key]
     inner[path[-1]] = garbage
 
-    def at(*path):
+    def read_evidence_value(*path):
         found = evaluation[""]
         for key in path:
             found = found.get(key) if isinstance(found, dict) else None
         return found
 
-    value, baseline, fingerprint = (at(*one) for one in EVIDENCE)
+    value, baseline, fingerprint = (read_evidence_value(*one) for one in EVIDENCE)
     numbers = all(type(v) in (int, float) for v in (value, baseline))
     good = numbers and value <= 2.5 and value < baseline - 0.5 and baseline < float("inf")
     good = good and value > -float("inf") and isinstance(fingerprint, str) and fingerprint != ""

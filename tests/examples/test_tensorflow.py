@@ -27,15 +27,20 @@ PYTHON = os.environ.get("TRAINYARD_TENSORFLOW", sys.executable)
 def driven(tmp_path: Path, hosts: list[str], host: str, script: str) -> subprocess.CompletedProcess:
     """What the driver's process does on a node, as ``script_driver.py`` runs it."""
     (tmp_path / "entry.py").write_text(script)
-    place = {"SM_HOSTS": json.dumps(hosts), "SM_CURRENT_HOST": host, "SM_ENTRY_SCRIPT": "entry.py",
-             "SM_HPS": '{"epochs": 3}', "PYTHONPATH": f"{moved(tmp_path)}:{DRIVERS}"}  # fmt: skip
+    place = {
+        "SM_HOSTS": json.dumps(hosts),
+        "SM_CURRENT_HOST": host,
+        "SM_ENTRY_SCRIPT": "entry.py",
+        "SM_HPS": '{"epochs": 3}',
+        "PYTHONPATH": f"{relocate_opt_ml(tmp_path)}:{DRIVERS}",
+    }
     return subprocess.run(
         [sys.executable, PROJECT / "driver.py"], cwd=tmp_path, env=clean_environment() | place,
         capture_output=True, text=True, timeout=250, check=False,
     )  # fmt: skip
 
 
-def moved(folder: Path) -> Path:
+def relocate_opt_ml(folder: Path) -> Path:
     """Let AWS's modules take ``ml`` of that folder for /opt/ml, which this machine may have."""
     (folder / "ml/output").mkdir(parents=True, exist_ok=True)
     packages = folder / "home/layer/lib/python/site-packages"

@@ -40,7 +40,7 @@ def environment(root: Path, **more: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def said(root: Path) -> list[str]:
+def printed_outputs(root: Path) -> list[str]:
     """What each of two ranks printed, as torchrun starts them."""
     place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     ranks = [
@@ -60,7 +60,7 @@ def said(root: Path) -> list[str]:
     return said
 
 
-def test_the_scores_are_a_row_an_example_and_better_than_the_base_rate(root: Path, said):
+def test_the_scores_are_a_row_an_example_and_better_than_the_base_rate(root: Path, printed_outputs):
     subprocess.run(
         [sys.executable, "evaluate.py"], cwd=PROJECT, env=environment(root), check=True, timeout=250
     )
@@ -73,7 +73,9 @@ def test_the_scores_are_a_row_an_example_and_better_than_the_base_rate(root: Pat
     assert scores["accuracy"].mean() > 0.9
 
 
-def test_an_endpoint_answers_a_record_as_the_evaluation_scores_it(root: Path, said, project):
+def test_an_endpoint_answers_a_record_as_the_evaluation_scores_it(
+    root: Path, printed_outputs, project
+):
     split = project.shards.Split(str(root / "train"))  # its parts are all rows, each once
     whole, parts = split.rows(), [split.rows(part, 3) for part in range(3)]
     assert len(whole) == 2000 and sum(map(len, parts)) == 2000

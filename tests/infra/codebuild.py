@@ -74,7 +74,7 @@ def head(checkout: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def recorded(sagemaker: Any, definition: str) -> dict[str, Any]:
+def read_record(sagemaker: Any, definition: str) -> dict[str, Any]:
     """The record that a definition names, from the emulator's S3."""
     steps = {step["Name"]: step["Arguments"] for step in json.loads(definition)["Steps"]}
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Gate"]["ProcessingInputs"]}

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.compile.compilation import Asset, collect_step_code
 from steps.gate.config import PACKAGES
-from tests.infra.codebuild import JOB_ROLE, ROLE, head, recorded, script
+from tests.infra.codebuild import JOB_ROLE, ROLE, head, read_record, script
 
 pytestmark = pytest.mark.long
 QUICK = "tests/trainyard/common --collect-only"
@@ -55,7 +55,7 @@ def test_the_build_upserts_this_commit_and_starts_a_run_without_waiting(
         files = collect_step_code(source, step, None, packages)
         code = Asset("ci-artifacts", "trainyard/trainyard-laptop/code", files)
         assert f'"{code.uri}"' in body
-    assert recorded(sagemaker, body)["commit"] == head(source)
+    assert read_record(sagemaker, body)["commit"] == head(source)
 
 
 def test_a_plan_over_budget_ends_the_build(codebuild, sagemaker, source: Path):
@@ -110,7 +110,7 @@ def test_plan_then_upsert_then_nothing_changes(codebuild, sagemaker, source: Pat
     applied = codebuild(UPSERT, RECIPE=RECIPE, CODEBUILD_SRC_DIR_Plan=str(tmp_path))
     assert (applied.status, applied.ran) == (0, ["install 0", "build 0"]), applied.output
     deployed = sagemaker.describe_pipeline(PipelineName=PIPELINE)
-    assert recorded(sagemaker, deployed["PipelineDefinition"])["commit"] == head(source)
+    assert read_record(sagemaker, deployed["PipelineDefinition"])["commit"] == head(source)
     runs = sagemaker.list_pipeline_executions(PipelineName=PIPELINE)["PipelineExecutionSummaries"]
     assert len(runs) == 1
 

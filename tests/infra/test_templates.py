@@ -61,7 +61,7 @@ def prod() -> Subject:
 
 
 @pytest.fixture(scope="module")
-def served() -> Subject:
+def monitored_subject() -> Subject:
     """prod.yaml with an endpoint that is monitored."""
     sets = ("deploy.endpoint=live", "deploy.capture_share=1", "monitor.days=7")
     return from_recipe(CHECKOUT / "recipes/prod.yaml", sets)
@@ -149,16 +149,16 @@ def identity_statements() -> Iterator[tuple[str, dict]]:
                     yield f"{path.name} {name}", statement
 
 
-def listed(value: Any) -> list:
+def ensure_list(value: Any) -> list:
     return value if isinstance(value, list) else [value]
 
 
 def test_every_action_in_a_role_exists_and_none_is_a_wildcard():
     assert len({where for where, _ in identity_statements()}) == 17
     for where, statement in identity_statements():
-        for action in listed(statement["Action"]):
+        for action in ensure_list(statement["Action"]):
             reference.action(action)  # KeyError where IAM has none
-            if "*" in listed(statement["Resource"]):
+            if "*" in ensure_list(statement["Resource"]):
                 assert not reference.resource_types(action), f"{where}: {action} on *"
 
 
@@ -173,7 +173,7 @@ def test_every_trust_is_bound_to_whom_it_is_for():
             assert set(keys) == bound, (path.name, name)
 
 
-def managed(given: dict) -> list[str]:
+def list_managed_policies(given: dict) -> list[str]:
     """The policies of infra/roles.yaml that a role has."""
     imported = [arn["Fn::ImportValue"]["Fn::Sub"] for arn in given.get("ManagedPolicyArns", ())]
     return [name.partition("-")[2].removesuffix("Arn") for name in imported]
@@ -195,8 +195,8 @@ def subjects(name: str, host: str) -> dict[str, list[str]]:
     for _, given in resources(INFRA / name, "AWS::IAM::Role"):
         (statement,) = given["AssumeRolePolicyDocument"]["Statement"]
         assert list(statement["Condition"]) == ["StringEquals"]
-        (policy,) = managed(given)
-        said = listed(statement["Condition"]["StringEquals"][f"{host}:sub"])
+        (policy,) = list_managed_policies(given)
+        said = ensure_list(statement["Condition"]["StringEquals"][f"{host}:sub"])
         found[policy] = [each["Fn::Sub"] for each in said]
     return found
 
@@ -254,11 +254,11 @@ def test_each_build_has_a_role_of_its_own_which_may_do_what_the_readme_says_and_
         project, role = projects[f"{stage}Project"], roles[f"{stage}Role"]
         assert project["ServiceRole"] == {"Fn::GetAtt": [f"{stage}Role", "Arn"]}
         policy = own_policy(project, role)
-        assert managed(role) == policies[stage]
+        assert list_managed_policies(role) == policies[stage]
         may = {
-            action: [r.get("Fn::Sub", r) for r in listed(statement["Resource"])]
+            action: [r.get("Fn::Sub", r) for r in ensure_list(statement["Resource"])]
             for statement in policy["PolicyDocument"]["Statement"]
-            for action in listed(statement["Action"])
+            for action in ensure_list(statement["Action"])
         }
         written = {"s3:PutObject", "kms:GenerateDataKey"} if stage == "Plan" else set()
         assert set(may) == written | {
@@ -315,14 +315,14 @@ def test_events_may_use_the_key_for_topics_and_no_source_condition_stops_them():
     assert list(events["Condition"]) == ["ArnLike"]
 
 
-def test_what_a_stack_imports_another_exports(prod: Subject, served: Subject):
+def test_what_a_stack_imports_another_exports(prod: Subject, monitored_subject: Subject):
     text = {path: path.read_text(encoding="utf-8") for path in TEMPLATES}
     imported = {m for t in text.values() for m in re.findall(r"ImportValue: !Sub (\$\S+)", t)}
     exported = set()
     for path, stack in (("storage.yaml", "StorageStack"), ("roles.yaml", "RolesStack")):
         for output in load(INFRA / path)["Outputs"].values():
             exported.add(output["Export"]["Name"]["Fn::Sub"].replace("AWS::StackName", stack))
-    more = {role.logical for role in list_roles(served)} - {
+    more = {role.logical for role in list_roles(monitored_subject)} - {
         role.logical for role in list_roles(prod)
     }
     exported |= {f"${{RolesStack}}-{logical}Arn" for logical in more}
@@ -370,7 +370,7 @@ def test_the_builds_of_serving_have_the_derived_policies_and_their_log_and_clone
     roles = dict(resources(SERVING, "AWS::IAM::Role"))
     for name, project in resources(SERVING, "AWS::CodeBuild::Project"):
         word = name.removesuffix("Project")
-        assert managed(roles[f"{word}Role"]) == [f"{word}Policy"]
+        assert list_managed_policies(roles[f"{word}Role"]) == [f"{word}Policy"]
         policy = own_policy(project, roles[f"{word}Role"])
         assert [s["Sid"] for s in policy["PolicyDocument"]["Statement"]] == ["OwnLog", "Clone"]
 

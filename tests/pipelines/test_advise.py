@@ -10,7 +10,7 @@ import yaml
 from pipelines.advice.training_setting import derive_recipe_training
 from pipelines.recipe.read_recipe import load
 from pipelines.validate import validate_recipe as validated
-from tests.conftest import called
+from tests.conftest import call_module
 
 pytestmark = pytest.mark.long
 
@@ -18,7 +18,7 @@ PROD = Path("recipes/prod.yaml")
 
 
 def advise(*arguments: str) -> CompletedProcess:
-    return called("pipelines.advise", *arguments)
+    return call_module("pipelines.advise", *arguments)
 
 
 def test_the_written_recipe_is_valid_and_makes_what_was_advised(tmp_path: Path):

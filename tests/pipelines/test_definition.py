@@ -32,7 +32,7 @@ REQUESTS = {
 
 
 @functools.cache
-def compiled(path: str, *overrides: str):
+def compile_recipe(path: str, *overrides: str):
     recipe = load(Path(path), overrides)
     return build(
         recipe, resolve_account(recipe.aws), commit="0" * 40, source=None, home=Path(path).parent
@@ -40,10 +40,10 @@ def compiled(path: str, *overrides: str):
 
 
 def document(path: str, *overrides: str) -> dict:
-    return json.loads(compiled(path, *overrides).body)
+    return json.loads(compile_recipe(path, *overrides).body)
 
 
-def found(path: str, *overrides: str) -> dict[str, dict]:
+def find_steps(path: str, *overrides: str) -> dict[str, dict]:
     """Every step of a recipe's definition, by name."""
     return steps(document(path, *overrides))
 
@@ -99,7 +99,7 @@ def test_fresh_processes_print_the_same_bytes_with_no_aws_in_reach(run_python):
 
 
 def test_a_model_may_be_uploaded_and_registered_file_by_file():
-    steps = found("recipes/laptop.yaml", "train.model_compression=none")
+    steps = find_steps("recipes/laptop.yaml", "train.model_compression=none")
     assert steps["Train"]["Arguments"]["OutputDataConfig"]["CompressionType"] == "NONE"
     [container] = steps["Register"]["Arguments"]["InferenceSpecification"]["Containers"]
     assert "ModelDataUrl" not in container
@@ -114,7 +114,7 @@ def test_a_model_may_be_uploaded_and_registered_file_by_file():
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_arguments_have_the_services_shape_and_no_time(recipe: str, overrides: tuple[str, ...]):
     """What is in AWS's cache key holds no execution: an execution's id there kills it."""
-    body = compiled(recipe, *overrides).body
+    body = compile_recipe(recipe, *overrides).body
     assert not re.search(r"20[2-9]\d-\d\d-\d\d-\d\d-\d\d", body)  # the SDK's timestamped job names
     model = botocore.session.get_session().get_service_model("sagemaker")
     for step in steps(json.loads(body)).values():
@@ -122,7 +122,9 @@ def test_arguments_have_the_services_shape_and_no_time(recipe: str, overrides: t
             continue
         operation, extra = REQUESTS[step["Type"]]
         shape = model.operation_model(operation).input_shape
-        report = ParamValidator().validate({**resolved(step["Arguments"]), **extra}, shape)
+        report = ParamValidator().validate(
+            {**resolve_references(step["Arguments"]), **extra}, shape
+        )
         assert not report.has_errors(), f"{step['Name']}: {report.generate_report()}"
         keyed = [step["Arguments"].get(k) for k in ("CheckpointConfig", "InputDataConfig",
                  "Environment", "ProcessingInputs", "AppSpecification")]  # fmt: skip
@@ -131,19 +133,19 @@ def test_arguments_have_the_services_shape_and_no_time(recipe: str, overrides: t
             assert isinstance(value, str) or "Std:Join" in value  # never a bare Get (#4867)
 
 
-def resolved(value):
+def resolve_references(value):
     """Arguments with every reference replaced by a value of the type that it will have."""
     if isinstance(value, dict):
         if set(value) == {"Get"}:
             return 1 if value["Get"].endswith("Count") else "text"
         if set(value) & {"Std:Join", "Std:JsonGet"}:
             return "text"
-        return {key: resolved(inner) for key, inner in value.items()}
-    return [resolved(inner) for inner in value] if isinstance(value, list) else value
+        return {key: resolve_references(inner) for key, inner in value.items()}
+    return [resolve_references(inner) for inner in value] if isinstance(value, list) else value
 
 
 def test_the_dag():
-    steps = found("recipes/laptop.yaml")
+    steps = find_steps("recipes/laptop.yaml")
     assert {name: step["Type"] for name, step in steps.items()} == {
         "Shard": "Processing", "Train": "Training", "Evaluate": "Processing", "Gate": "Processing",
         "Verdict": "Condition", "Register": "RegisterModel", "Rejected": "Fail"}  # fmt: skip
@@ -153,11 +155,11 @@ def test_the_dag():
     inputs = {one["InputName"] for one in steps["Evaluate"]["Arguments"]["ProcessingInputs"]}
     assert {"train", "summary"} & inputs == {"summary"}
     metadata = steps["Register"]["Arguments"]["CustomerMetadataProperties"]
-    assert metadata["commit"] == recorded("commit")
+    assert metadata["commit"] == make_record_reference("commit")
     assert "dataset_fingerprint" in metadata
 
 
-def recorded(name: str) -> dict:
+def make_record_reference(name: str) -> dict:
     """A value that Register reads from the gate's record.json."""
     file = {"Get": "Steps.Gate.PropertyFiles.Record"}
     return {
@@ -178,7 +180,7 @@ def recorded(name: str) -> dict:
 def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
     from steps.shard.job import parse
 
-    shard = found("recipes/laptop.yaml", *overrides)["Shard"]
+    shard = find_steps("recipes/laptop.yaml", *overrides)["Shard"]
     options = vars(parse(shard["Arguments"]["AppSpecification"]["ContainerArguments"]))
     assert {name: options[name] for name in expected} == expected
     outputs = shard["Arguments"]["ProcessingOutputConfig"]["Outputs"]
@@ -200,9 +202,9 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     from conditions.gate_arguments import read_demands
     from steps.gate.job import parse
 
-    definition = compiled("recipes/laptop.yaml", *COMPARING)
+    definition = compile_recipe("recipes/laptop.yaml", *COMPARING)
     gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
-    words = resolved(gate["AppSpecification"]["ContainerArguments"])
+    words = resolve_references(gate["AppSpecification"]["ContainerArguments"])
     assert len(words) <= 100 and max(map(len, words)) <= 256  # what the service takes
     words[words.index("--look") + 1] = "3"
     options = parse(words)
@@ -223,7 +225,7 @@ def test_the_gate_job_understands_what_the_step_tells_it():
 
 
 def test_a_gate_of_thresholds_asks_for_no_scores_and_installs_nothing():
-    definition = compiled("recipes/laptop.yaml", THRESHOLDS)
+    definition = compile_recipe("recipes/laptop.yaml", THRESHOLDS)
     gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
     inputs = [source["InputName"] for source in gate["ProcessingInputs"]]
     assert inputs == ["evaluation", "provenance", "code"]
@@ -232,7 +234,7 @@ def test_a_gate_of_thresholds_asks_for_no_scores_and_installs_nothing():
 
 
 def test_the_verdict_shows_each_kind_of_check_where_it_is_asked_for_and_says_where_to_read_more():
-    steps = found("recipes/laptop.yaml", *COMPARING)
+    steps = find_steps("recipes/laptop.yaml", *COMPARING)
     conditions = steps["Verdict"]["Arguments"]["Conditions"]
     assert [condition["LeftValue"]["Std:JsonGet"]["Path"] for condition in conditions] == [
         "verdict", "kinds.threshold", "kinds.baseline", "kinds.artifact_size", "kinds.leakage",
@@ -245,7 +247,7 @@ def test_the_verdict_shows_each_kind_of_check_where_it_is_asked_for_and_says_whe
 
 def test_torchrun_is_told_how_often_to_restart_and_a_recipe_may_say_otherwise():
     def environment(*overrides: str) -> dict[str, str]:
-        return found("recipes/laptop.yaml", *overrides)["Train"]["Arguments"]["Environment"]
+        return find_steps("recipes/laptop.yaml", *overrides)["Train"]["Arguments"]["Environment"]
 
     assert environment()["PET_MAX_RESTARTS"] == "3"
     assert environment("train.max_restarts=0")["PET_MAX_RESTARTS"] == "0"
@@ -272,10 +274,10 @@ def copy(tmp_path_factory) -> Path:
     ],
 )
 def test_a_change_changes_the_code_of_the_steps_that_carry_it(copy, monkeypatch, file, changed):
-    before, text = found("recipes/laptop.yaml"), (copy / file).read_text()
+    before, text = find_steps("recipes/laptop.yaml"), (copy / file).read_text()
     (copy / file).write_text(text + "\n# a comment\n")
     monkeypatch.setattr("pipelines.definition.CHECKOUT", copy)
-    after = steps(json.loads(compiled.__wrapped__("recipes/laptop.yaml").body))
+    after = steps(json.loads(compile_recipe.__wrapped__("recipes/laptop.yaml").body))
     (copy / file).write_text(text)
     # and the gate reads another record of where the model comes from
     wanted = changed | {"Gate"} if changed else changed
@@ -284,7 +286,7 @@ def test_a_change_changes_the_code_of_the_steps_that_carry_it(copy, monkeypatch,
 
 def test_other_code_trains_into_a_folder_of_its_own(copy: Path):
     recipe = load(Path("recipes/laptop.yaml"))
-    train = found("recipes/laptop.yaml")["Train"]["Arguments"]
+    train = find_steps("recipes/laptop.yaml")["Train"]["Arguments"]
     before = train["CheckpointConfig"]["S3Uri"].rpartition("/")[2]
     names = {}
     for path in SHAPING | WITHOUT_EFFECT:
@@ -307,7 +309,7 @@ def cluster(step: dict) -> dict:
 
 
 def test_prod_has_the_real_shape():
-    steps = found("recipes/prod.yaml")
+    steps = find_steps("recipes/prod.yaml")
     train = steps["Train"]["Arguments"]
     assert train["EnableManagedSpotTraining"] is True
     assert train["StoppingCondition"]["MaxWaitTimeInSeconds"] >= 3600
@@ -324,7 +326,7 @@ def test_prod_has_the_real_shape():
 
 def test_a_group_that_the_run_creates_gets_the_tags_and_a_shared_one_is_left_alone():
     def tags(*overrides: str) -> list[dict] | None:
-        return found("recipes/laptop.yaml", *overrides)["Register"]["Arguments"].get("Tags")
+        return find_steps("recipes/laptop.yaml", *overrides)["Register"]["Arguments"].get("Tags")
 
     assert {"Key": "project", "Value": "trainyard"} in (tags() or [])
     shared = "arn:aws:sagemaker:us-east-1:210987654321:model-package-group/models"
@@ -339,7 +341,7 @@ FSX = (
 
 
 def test_lustre_mounts_what_the_shard_step_wrote():
-    steps = found("recipes/prod.yaml", *FSX)
+    steps = find_steps("recipes/prod.yaml", *FSX)
     channel = steps["Train"]["Arguments"]["InputDataConfig"][0]
     source = channel["DataSource"]["FileSystemDataSource"]
     assert (source["FileSystemType"], channel["InputMode"]) == ("FSxLustre", "File")
@@ -364,14 +366,14 @@ def test_a_script_reads_mounted_shards_and_channels_and_is_never_answered_from_t
         return one["DataSource"].get("FileSystemDataSource", {})
 
     trains = ["Tune", "Train"] if searched else ["Train"]
-    steps = found("recipes/flights_xgboost.yaml", *given)
+    steps = find_steps("recipes/flights_xgboost.yaml", *given)
     for step in (steps[name] for name in trains):
         assert channel(step, "own")["FileSystemType"] == "EFS"
         assert channel(step, "own")["FileSystemAccessMode"] == "ro"
         assert not channel(step, "other") and not channel(step, "train")
         assert "CacheConfig" not in step
     assert "CacheConfig" in steps["Shard"]
-    steps = found("recipes/flights_xgboost.yaml", *given, *FSX)
+    steps = find_steps("recipes/flights_xgboost.yaml", *given, *FSX)
     for step in (steps[name] for name in trains):
         assert channel(step, "train")["FileSystemType"] == "FSxLustre"
         assert "Shard" in step["DependsOn"]
@@ -379,7 +381,7 @@ def test_a_script_reads_mounted_shards_and_channels_and_is_never_answered_from_t
 
 
 def test_tensorboards_files_are_copied_and_its_package_installed_where_it_is_asked_for():
-    definition = compiled("recipes/laptop.yaml", THRESHOLDS, "train.loop.tensorboard=true")
+    definition = compile_recipe("recipes/laptop.yaml", THRESHOLDS, "train.loop.tensorboard=true")
     arguments = steps(json.loads(definition.body))["Train"]["Arguments"]
     copied = arguments["TensorBoardOutputConfig"]
     assert copied["LocalPath"] == "/opt/ml/output/tensorboard"
@@ -416,7 +418,7 @@ def test_settings_are_cut_into_arguments_that_a_container_may_have(text: str):
 
 def test_a_wider_model_is_trained_on_the_same_shards_and_longer_samples_are_not():
     def shard(*overrides: str) -> dict:
-        return found("recipes/laptop.yaml", *overrides)["Shard"]
+        return find_steps("recipes/laptop.yaml", *overrides)["Shard"]
 
     before = shard()
     assert shard("workload.config.dim=256", "workload.config.layers=5") == before
@@ -426,12 +428,12 @@ def test_a_wider_model_is_trained_on_the_same_shards_and_longer_samples_are_not(
 def test_settings_of_samples_that_make_no_configuration_are_an_error(monkeypatch):
     monkeypatch.setattr(config, "SPEC", replace(config.SPEC, packed_with=("categories",)))
     with pytest.raises(RecipeError, match=r"workload tabular: SPEC.packed_with .*label"):
-        compiled.__wrapped__("recipes/flights.yaml")
+        compile_recipe.__wrapped__("recipes/flights.yaml")
 
 
 def test_who_starts_a_run_cannot_choose_how_it_is_judged_or_approved():
     def parameters(*overrides: str) -> set[str]:
-        body = json.loads(compiled("recipes/flights.yaml", *overrides).body)
+        body = json.loads(compile_recipe("recipes/flights.yaml", *overrides).body)
         register = steps(body)["Register"]["Arguments"]
         assert register["ModelApprovalStatus"] == "PendingManualApproval"
         return {parameter["Name"] for parameter in body["Parameters"]}
@@ -447,9 +449,11 @@ def test_who_starts_a_run_cannot_choose_how_it_is_judged_or_approved():
 
 
 def test_records_are_scored_when_the_model_is_registered():
-    transform = found("recipes/flights.yaml", "transform={input: s3://a-bucket/new}")["Transform"]
+    transform = find_steps("recipes/flights.yaml", "transform={input: s3://a-bucket/new}")[
+        "Transform"
+    ]
     assert transform["DependsOn"] == ["Register"]
     inputs = {i["InputName"]: i["S3Input"] for i in transform["Arguments"]["ProcessingInputs"]}
     assert inputs["records"]["S3Uri"] == {"Get": "Parameters.TransformInputUri"}
     assert inputs["records"]["S3DataDistributionType"] == "ShardedByS3Key"
-    assert "Transform" not in found("recipes/flights.yaml")
+    assert "Transform" not in find_steps("recipes/flights.yaml")

@@ -9,7 +9,7 @@ import yaml
 from cfnlint import api, core
 
 from pipelines.definition import from_recipe
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from tests.pipelines.upserting import clean_aws
 
 pytestmark = pytest.mark.long
@@ -18,16 +18,16 @@ JOBS = "aws.job_role=arn:aws:iam::123456789012:role/team/jobs"
 
 
 @functools.cache  # the same recipe gives the same text
-def rendered(form: str, *more: str) -> str:
-    done = called("pipelines.infra", *LAPTOP, "--set", JOBS, "--as", form, *more)
+def render_infra(form: str, *more: str) -> str:
+    done = call_module("pipelines.infra", *LAPTOP, "--set", JOBS, "--as", form, *more)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_a_stack_of_it_owns_the_pipeline_and_its_roles(emulator, monkeypatch):
     clean_aws(emulator.env, monkeypatch)
-    template = rendered("cloudformation")
-    packaged = called("pipelines.package", *LAPTOP, "--set", JOBS)
+    template = render_infra("cloudformation")
+    packaged = call_module("pipelines.package", *LAPTOP, "--set", JOBS)
     assert packaged.returncode == 0, packaged.stderr
     stacks, sagemaker = boto3.client("cloudformation"), boto3.client("sagemaker")
     stacks.create_stack(StackName="s", TemplateBody=template, Capabilities=["CAPABILITY_NAMED_IAM"])
@@ -37,7 +37,7 @@ def test_a_stack_of_it_owns_the_pipeline_and_its_roles(emulator, monkeypatch):
     assert there["RoleArn"] == wanted.role
     [role] = boto3.client("iam").list_roles(PathPrefix="/team/")["Roles"]
     assert role["RoleName"] == "jobs"
-    said = called("pipelines.plan", *LAPTOP, "--set", JOBS).stdout
+    said = call_module("pipelines.plan", *LAPTOP, "--set", JOBS).stdout
     assert "is new" not in said
     stacks.delete_stack(StackName="s")
     assert sagemaker.list_pipelines()["PipelineSummaries"] == []
@@ -45,21 +45,21 @@ def test_a_stack_of_it_owns_the_pipeline_and_its_roles(emulator, monkeypatch):
 
 @pytest.mark.parametrize("key", ["null", "alias/ml", "1234abcd-12ab-34cd-56ef-1234567890ab"])
 def test_cfn_lint_has_nothing_to_say(key):
-    template = rendered("cloudformation", "--set", f"aws.kms_key={key}")
+    template = render_infra("cloudformation", "--set", f"aws.kms_key={key}")
     assert not api.lint(template, core.get_rules([], [], ["W", "E"]), ["us-east-1"])
 
 
 def test_terraform_owns_a_stack_of_the_very_template():
     tags = ("--set", "aws.tags={owner: '${team}'}")
-    found = json.loads(rendered("terraform", *tags, "--ci", "gitlab"))
+    found = json.loads(render_infra("terraform", *tags, "--ci", "gitlab"))
     variables, [stack] = found["variable"], found["resource"]["aws_cloudformation_stack"].values()
     assert stack["name"] == "trainyard-laptop-gitlab" and stack["tags"]["owner"] == "$${team}"
-    template = rendered("cloudformation", *tags, "--ci", "gitlab")
+    template = render_infra("cloudformation", *tags, "--ci", "gitlab")
     assert stack["template_body"].replace("$${", "${") == template
     assert stack["parameters"] == {name: f"${{var.{name}}}" for name in variables}
     assert "default" not in variables["Project"], "the recipe does not say it"
     assert variables["PipelineName"]["default"] == "trainyard-laptop"
-    found = json.loads(rendered("terraform", *tags))
+    found = json.loads(render_infra("terraform", *tags))
     [stack] = found["resource"]["aws_cloudformation_stack"].values()
     assert stack["name"] == "trainyard-laptop"
     assert len(stack["template_body"]) < 51_200  # CloudFormation's limit of a template in a request
@@ -78,12 +78,12 @@ def test_terraform_owns_a_stack_of_the_very_template():
 )  # fmt: skip
 def test_two_roles_of_one_name_are_refused_in_every_language(form: str, role: str, says: str):
     jobs = ("--set", f"aws.job_role=arn:aws:iam::123456789012:role/{role}")
-    done = called("pipelines.infra", *LAPTOP, *jobs, "--as", form)
+    done = call_module("pipelines.infra", *LAPTOP, *jobs, "--as", form)
     assert (done.returncode, done.stdout) == (1, "")
     assert says in done.stderr and "aws.job_role" in done.stderr
 
 
 def test_what_exists_is_referred_to():
-    found = yaml.safe_load(rendered("cloudformation", "--no-roles", "--no-group"))["Resources"]
+    found = yaml.safe_load(render_infra("cloudformation", "--no-roles", "--no-group"))["Resources"]
     assert list(found) == ["Pipeline"]
     assert found["Pipeline"]["Properties"]["RoleArn"].startswith("arn:aws:iam::")

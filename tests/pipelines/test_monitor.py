@@ -78,7 +78,7 @@ def monitor(*sets: str, **options: Any) -> int:
     return ended.value.exit_code
 
 
-def written(s3: Any, name: str) -> Any:
+def read_written_report(s3: Any, name: str) -> Any:
     key = f"{ROOT}/monitoring/2026-11-28T00-00-00Z/{name}.json"
     return json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
 
@@ -91,7 +91,7 @@ def test_two_features_that_moved_are_named_and_the_pipeline_is_started(aws, caps
     capture(s3, (0, 7), 300)
     assert monitor(start_run=True) == 0
     assert "no drift: no need to retrain" in capsys.readouterr().out
-    assert written(s3, "constraint_violations") == {"violations": []}
+    assert read_written_report(s3, "constraint_violations") == {"violations": []}
     capture(s3, (0, 7), 900, moved=True)
     assert monitor(start_run=True) == 1
     said = capsys.readouterr().out
@@ -100,13 +100,13 @@ def test_two_features_that_moved_are_named_and_the_pipeline_is_started(aws, caps
         "PipelineExecutionSummaries"
     ]
     sagemaker.stop_pipeline_execution(PipelineExecutionArn=run["PipelineExecutionArn"])
-    found = written(s3, "constraint_violations")["violations"]
+    found = read_written_report(s3, "constraint_violations")["violations"]
     assert {one["feature_name"] for one in found} == {"carrier", "temp"}
     assert {one["constraint_check_type"] for one in found} == {"baseline_drift_check"}
-    statistics = written(s3, "statistics")
+    statistics = read_written_report(s3, "statistics")
     assert statistics["dataset"]["item_count"] == 1200
     assert "answer.probability" in {one["name"] for one in statistics["features"]}
-    assert len(written(s3, "constraints")["features"]) == 7
+    assert len(read_written_report(s3, "constraints")["features"]) == 7
 
 
 def test_records_of_files_are_a_baseline_and_a_column_that_is_gone_is_told(aws, capsys):
@@ -123,7 +123,7 @@ def test_records_of_files_are_a_baseline_and_a_column_that_is_gone_is_told(aws, 
     assert monitor(base, "monitor.features=[gate]", f"monitor.topic={topic}") == 1
     [message] = sqs.receive_message(QueueUrl=queue)["Messages"]
     assert json.loads(message["Body"])["Subject"] == "flights: features that drifted: 1"
-    [violation] = written(s3, "constraint_violations")["violations"]
+    [violation] = read_written_report(s3, "constraint_violations")["violations"]
     assert violation["constraint_check_type"] == "missing_column_check"
     assert (
         "do not retrain yet: first find out why values of gate are missing"

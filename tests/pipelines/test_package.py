@@ -10,7 +10,7 @@ import pytest
 
 from pipelines.definition import from_recipe
 from pipelines.registry.verification import find_first_mismatch, verify
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from tests.pipelines.delivery.test_wheel_download import wheel
 from tests.somebodys.data import put
 
@@ -48,19 +48,19 @@ def test_isolated_jobs_install_from_the_wheelhouse(recipe, s3, tmp_path, monkeyp
     monkeypatch.setenv("PIP_FIND_LINKS", f"{index} {CHECKOUT}")
     given = ["--recipe", str(recipe), *(word for one in SETTINGS for word in ("--set", one))]
 
-    refused = called("pipelines.upsert", *given)
+    refused = call_module("pipelines.upsert", *given)
     assert refused.returncode == 1 and "run python -m pipelines.package" in refused.stderr
     assert boto3.client("sagemaker").list_pipelines()["PipelineSummaries"] == []
 
     out = tmp_path / "definition.json"
-    packaged = called("pipelines.package", *given, "--out", str(out))
+    packaged = call_module("pipelines.package", *given, "--out", str(out))
     assert packaged.returncode == 0, packaged.stderr
     assert out.read_text() == from_recipe(recipe, SETTINGS).body
     assert json.loads(out.read_text())["Steps"]
     assert boto3.client("sagemaker").list_pipelines()["PipelineSummaries"] == []
-    assert "already there" in called("pipelines.package", *given).stdout
+    assert "already there" in call_module("pipelines.package", *given).stdout
 
-    done = called("pipelines.upsert", *given, "--start", "--wait")
+    done = call_module("pipelines.upsert", *given, "--start", "--wait")
     assert done.returncode == 0, done.stdout + done.stderr
     arn = re.search(r"model package (arn:\S+)", done.stdout)[1]
     assert find_first_mismatch(verify(arn)) is None

@@ -7,7 +7,7 @@ import boto3
 import pytest
 
 from pipelines.infrastructure.roles_stack import build_roles_template
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.trainyard.emulator.harness import pipeline, process_step
 from tests.trainyard.permissions.test_policy_answer import allow
 from trainyard.emulator.client_environment import apply_environment
@@ -28,20 +28,20 @@ def demo(tmp_path: Path) -> list[str]:
 
 def test_a_policy_file_is_checked_without_aws(demo, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail
-    printed = called("pipelines.permissions", *demo, "--role", "job")
+    printed = call_module("pipelines.permissions", *demo, "--role", "job")
     assert printed.returncode == 0, printed.stderr
     assert "ecr:GetAuthorizationToken on *: the token is for the whole registry" in printed.stderr
     policy = json.loads(printed.stdout)
     file = tmp_path / "policy.json"
 
     file.write_text(json.dumps({"RoleName": "demo", "PolicyDocument": policy}))  # get-role-policy's
-    fine = called("pipelines.permissions", *demo, "--role", "job", "--check", str(file))
+    fine = call_module("pipelines.permissions", *demo, "--role", "job", "--check", str(file))
     assert (fine.returncode, fine.stderr) == (0, "")
     assert "exactly what is needed (job)" in fine.stdout
 
     policy["Statement"].append(allow("s3:*", "*", Sid="Handy"))
     file.write_text(json.dumps(policy))
-    over = called("pipelines.permissions", *demo, "--role", "job", "--check", str(file))
+    over = call_module("pipelines.permissions", *demo, "--role", "job", "--check", str(file))
     assert over.returncode == 1
     assert over.stdout.strip() == "job: excess Handy: s3:* on *"
 
@@ -59,7 +59,7 @@ def test_what_is_wrong_is_said_and_no_policy_derived_from_a_definition_that_is_n
         ((*demo, "--check", "pyproject.toml"), "pyproject.toml: "),
         ((*untyped, "--role", "job"), r"untyped.json: $.Steps[0]"),
     ):
-        done = called("pipelines.permissions", *words)
+        done = call_module("pipelines.permissions", *words)
         assert done.returncode == 1 and said in done.stderr, done.stderr
 
 
@@ -68,7 +68,7 @@ def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
     root, definition = ["--root", "s3://bkt/demo", "--deploy"], Path(demo[0])
     with apply_environment(emulator.env):
         for done in ("created", "updated"):  # moto does not compare templates, as AWS does
-            deployed = called("pipelines.permissions", *demo, *root)
+            deployed = call_module("pipelines.permissions", *demo, *root)
             definition.write_text(definition.read_text().replace("bkt/out", "bkt/out2"))
             assert deployed.stdout == f"stack demo-roles: {done}\n"
         role = boto3.client("iam").get_role(RoleName="demo-job")["Role"]

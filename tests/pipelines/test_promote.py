@@ -75,7 +75,7 @@ def test_a_model_is_built_once_verified_in_each_account_and_deployed_once(
     assert not [f for f in found if f.status == "mismatch"], found
     assert found[0].detail == " → ".join(passed)
     if accounts_after[-1] == PROD:
-        assert _deployed(accounts, package)["bits_per_byte"] > 0
+        assert _deploy_package(accounts, package)["bits_per_byte"] > 0
 
 
 def _refused_when_harmed(accounts: Accounts, package: str) -> None:
@@ -110,7 +110,7 @@ def _empty(accounts: Accounts, number: str) -> None:
             s3.delete_object(Bucket=BUCKETS[number], Key=one["Key"])
 
 
-def _deployed(accounts: Accounts, package: str) -> dict:
+def _deploy_package(accounts: Accounts, package: str) -> dict:
     """Deploy the package in prod, and return the endpoint's answer."""
     recipe, said = load(accounts.recipe, [], "prod"), []
     with accounts.acting(PROD):

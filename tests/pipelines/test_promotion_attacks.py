@@ -31,7 +31,7 @@ from tests.promotion import (
     registered_state,
     three_accounts,
 )
-from tests.tamperings import harmed
+from tests.tamperings import harm_bytes
 from trainyard.common.errors import TrainyardError
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -52,18 +52,18 @@ class Stage:
             approve(PACKAGE, reason=WHY)
         for number in (STAGING, PROD):
             accounts.share(number)
-        self.packages[PROD] = self.promoted(STAGING)
+        self.packages[PROD] = self.promote_package(STAGING)
         with accounts.acting(STAGING):
             approve(self.packages[PROD], reason=WHY)
         accounts.client(STRANGER, "sagemaker")
 
-    def promoted(self, number: str) -> str:
+    def promote_package(self, number: str) -> str:
         """Promote to an account; return the new package's ARN."""
-        with self.accounts.acting(number, "promoter"), self.unpromoted(number):
+        with self.accounts.acting(number, "promoter"), self.withdraw_promotion(number):
             return promote(self.packages[number], self.accounts.sides(number))
 
     @contextlib.contextmanager
-    def unpromoted(self, number: str) -> Iterator[None]:
+    def withdraw_promotion(self, number: str) -> Iterator[None]:
         """Reject what was promoted to staging, until the block ends: nothing is promoted twice."""
         if number != STAGING or PROD not in self.packages:
             yield
@@ -83,13 +83,13 @@ class Stage:
         sagemaker = self.accounts.client(arn.split(":")[4], "sagemaker")
         sagemaker.delete_model_package(ModelPackageName=arn)
 
-    def described(self, arn: str) -> dict[str, Any]:
+    def describe_package(self, arn: str) -> dict[str, Any]:
         sagemaker = self.accounts.client(arn.split(":")[4], "sagemaker")
         return sagemaker.describe_model_package(ModelPackageName=arn)
 
     def objects(self, number: str) -> dict[str, str]:
         """Return name of a kind of object → the URI that the promotion to ``number`` reads."""
-        origin = self.described(PACKAGE)
+        origin = self.describe_package(PACKAGE)
         quality = origin["ModelMetrics"]["ModelQuality"]
         evaluation = quality["Statistics"]["S3Uri"]
         record = json.loads(self.read(self.record))
@@ -111,7 +111,7 @@ class Stage:
     @property
     def record(self) -> str:
         """URI of staging's promotion.json."""
-        return self.described(self.packages[PROD])["CustomerMetadataProperties"][URI]
+        return self.describe_package(self.packages[PROD])["CustomerMetadataProperties"][URI]
 
     def read(self, uri: str) -> bytes:
         return self._s3(uri).get_object(**_place(uri))["Body"].read()
@@ -134,9 +134,9 @@ Attack = Callable[[Stage, Row], str]
 
 
 @contextlib.contextmanager
-def _replaced(stage: Stage, uri: str, kind: str) -> Iterator[None]:
+def _replace_object(stage: Stage, uri: str, kind: str) -> Iterator[None]:
     body = stage.read(uri)
-    stage.write(uri, body + b"\n" if kind == "additional byte" else harmed(body, kind))
+    stage.write(uri, body + b"\n" if kind == "additional byte" else harm_bytes(body, kind))
     try:
         yield
     finally:
@@ -148,8 +148,8 @@ def replaced_bytes(stage: Stage, row: Row) -> str:
     uris = stage.objects(number)
     uri = uris.get(row["object"], uris["model"])
     if row["when"] == "before":
-        with _replaced(stage, uri, row["kind"]):
-            return stage.promoted(number)
+        with _replace_object(stage, uri, row["kind"]):
+            return stage.promote_package(number)
     if row["when"] == "on the way":
         return _on_the_way(stage, number, uri, row["kind"])
     copy = stage.objects(PROD).get(row["object"], stage.record)  # of staging's package
@@ -159,7 +159,7 @@ def replaced_bytes(stage: Stage, row: Row) -> str:
         ModelPackageArn=package, ModelApprovalStatus="PendingManualApproval"
     )
     try:
-        with _replaced(stage, copy, row["kind"]), stage.accounts.acting(STAGING):
+        with _replace_object(stage, copy, row["kind"]), stage.accounts.acting(STAGING):
             return approve(package, reason=WHY).package
     finally:
         with stage.accounts.acting(STAGING):
@@ -171,18 +171,20 @@ def _on_the_way(stage: Stage, number: str, uri: str, kind: str) -> str:
     copies = pipelines.promote._copy_objects
     folder: list[str] = []
 
-    def copied(s3: Any, evidence: Any, uris: Any, into: str, key: Any) -> None:
+    def copy_with_harm(s3: Any, evidence: Any, uris: Any, into: str, key: Any) -> None:
         copies(s3, evidence, uris, into, key)
-        named = stage.described(PACKAGE)
+        named = stage.describe_package(PACKAGE)
         model = named["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
         known = [one for one in uris if copy_of(into, one).endswith(_place(uri)["Key"])]
         target = copy_of(into, next((k for k in known), model))
         folder.append(into)
-        stage.write(target, harmed(stage.read(target), "flipped bit" if "add" in kind else kind))
+        stage.write(
+            target, harm_bytes(stage.read(target), "flipped bit" if "add" in kind else kind)
+        )
 
-    pipelines.promote._copy_objects = copied
+    pipelines.promote._copy_objects = copy_with_harm
     try:
-        return stage.promoted(number)
+        return stage.promote_package(number)
     finally:
         pipelines.promote._copy_objects = copies
 
@@ -210,7 +212,10 @@ def wrong_account(stage: Stage, row: Row) -> str:
     who = {"target": number, "source": source, "another": STRANGER}[row["caller"]]
     if (row["package"], row["reader"], row["caller"]) == ("right", "right", "target"):
         package = right.rpartition("/")[0] + "/77"  # a version that does not exist
-    with stage.unpromoted(number), stage.accounts.acting(who, "promoter" if who == number else ""):
+    with (
+        stage.withdraw_promotion(number),
+        stage.accounts.acting(who, "promoter" if who == number else ""),
+    ):
         return promote(package, sides)
 
 
@@ -233,25 +238,27 @@ def _policy(stage: Stage, number: str, where: str, statement: dict[str, Any]) ->
     sagemaker, s3, iam = (client(way.source, name) for name in ("sagemaker", "s3", "iam"))
     group = {"ModelPackageGroupName": way.group.rpartition("/")[2]}
 
-    def whole(text: Any) -> str:
+    def add_policy_statement(text: Any) -> str:
         before = json.loads(text) if isinstance(text, str) else text
         return json.dumps({**before, "Statement": [*before["Statement"], statement]})
 
     if where == "group":
         statement |= {"Resource": [way.group, f"{way.group.replace('-group/', '/')}/*"]}
         empty = {"Version": "2012-10-17", "Statement": []}
-        sagemaker.put_model_package_group_policy(**group, ResourcePolicy=whole(empty))
+        sagemaker.put_model_package_group_policy(
+            **group, ResourcePolicy=add_policy_statement(empty)
+        )
         undo = lambda: sagemaker.delete_model_package_group_policy(**group)  # noqa: E731
     elif where == "bucket":
         arn, own = f"arn:aws:s3:::{way.bucket}", {"Bucket": way.bucket}
         statement |= {"Resource": [arn, f"{arn}/*"]}
         before = s3.get_bucket_policy(**own)["Policy"]
-        s3.put_bucket_policy(**own, Policy=whole(before))
+        s3.put_bucket_policy(**own, Policy=add_policy_statement(before))
         undo = lambda: s3.put_bucket_policy(**own, Policy=before)  # noqa: E731
     else:
         role = {"RoleName": way.reader.rpartition("/")[2]}
         trust = iam.get_role(**role)["Role"]["AssumeRolePolicyDocument"]
-        iam.update_assume_role_policy(**role, PolicyDocument=whole(trust))
+        iam.update_assume_role_policy(**role, PolicyDocument=add_policy_statement(trust))
         said = json.dumps(trust)
         undo = lambda: iam.update_assume_role_policy(**role, PolicyDocument=said)  # noqa: E731
     try:
@@ -276,7 +283,7 @@ def _let_in(stage: Stage, row: Row, principal: Any, condition: dict[str, Any]) -
                  "Condition": condition}  # fmt: skip
     number = HOPS[row["hop"]]
     with _policy(stage, number, row["where"], statement):
-        return stage.promoted(number)
+        return stage.promote_package(number)
 
 
 def unusable_key(stage: Stage, row: Row) -> str:
@@ -305,7 +312,7 @@ def unusable_key(stage: Stage, row: Row) -> str:
     body = stage.read(uri)
     stage.write(uri, body, ServerSideEncryption="aws:kms", SSEKMSKeyId=key)
     try:
-        return stage.promoted(number)
+        return stage.promote_package(number)
     finally:
         stage.write(uri, body)
         if row["promoter"] == "may use any key":
@@ -336,7 +343,7 @@ def wrong_approval(stage: Stage, row: Row) -> str:
         theirs = stage.accounts.client(who[row["by"]], "sagemaker")
         theirs.update_model_package(ModelPackageArn=package, ModelApprovalStatus=how)
         owner.delete_model_package_group_policy(**group)
-        with stage.accounts.acting(number, "promoter"), stage.unpromoted(number):
+        with stage.accounts.acting(number, "promoter"), stage.withdraw_promotion(number):
             return promote(package, sides)
     finally:
         owner.delete_model_package_group_policy(**group)
@@ -358,11 +365,11 @@ def honest(stage: Stage, row: Row) -> str:
     }
     extra = statements[row["policy"]]
     if extra is None or (row["where"] != "bucket" and "Action" in extra):
-        return stage.promoted(number)
+        return stage.promote_package(number)
     action = ACTIONS[row["where"]]["all"]
     statement = {"Effect": "Allow", "Action": action, "Condition": {}, **extra}
     with _policy(stage, number, row["where"], statement):
-        return stage.promoted(number)
+        return stage.promote_package(number)
 
 
 ATTACKS: dict[str, Attack] = {"bytes": replaced_bytes, "account": wrong_account,

@@ -32,7 +32,7 @@ def aws(emulator, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def deployed(aws):
+def deployed_clients(aws):
     """The recipe's pipeline with its budget of $400 a run, and both clients."""
     upsert(from_recipe(RECIPE))
     return aws
@@ -51,8 +51,10 @@ def runs(sagemaker) -> list[str]:
         ("recipe", "TrainInstanceType=ml.none.xlarge", "no price for ml.none.xlarge"),
     ],
 )
-def test_parameters_beyond_the_budget_start_nothing(deployed, by: str, parameter: str, told: str):
-    _, sagemaker = deployed
+def test_parameters_beyond_the_budget_start_nothing(
+    deployed_clients, by: str, parameter: str, told: str
+):
+    _, sagemaker = deployed_clients
     before = runs(sagemaker)
     which = {"recipe": RECIPE} if by == "recipe" else {"pipeline": PIPELINE}
     with pytest.raises(PlanError, match=f"budget: .*{told}.*--over-budget REASON") as refused:
@@ -61,15 +63,15 @@ def test_parameters_beyond_the_budget_start_nothing(deployed, by: str, parameter
     assert runs(sagemaker) == before
 
 
-def test_a_recipe_that_was_not_upserted_does_not_raise_the_budget(deployed):
+def test_a_recipe_that_was_not_upserted_does_not_raise_the_budget(deployed_clients):
     with pytest.raises(PlanError, match=r"the recipe allows \$400\.00"):
         main(RECIPE, ["budget.usd_per_run=1000000"], parameter=["TrainInstanceCount=6"])
     with pytest.raises(RecipeError, match="--parameter TrainInstanceCount=many: is of another"):
         start(PIPELINE, {"TrainInstanceCount": "many"})
 
 
-def test_a_reason_starts_the_run_and_stands_in_it_if_it_was_needed(deployed, capsys):
-    _, sagemaker = deployed
+def test_a_reason_starts_the_run_and_stands_in_it_if_it_was_needed(deployed_clients, capsys):
+    _, sagemaker = deployed_clients
     for count, needed in (("6", True), ("1", False)):
         arn = start(PIPELINE, {"TrainInstanceCount": count}, over_budget="the retraining")
         told = sagemaker.describe_pipeline_execution(PipelineExecutionArn=arn)
@@ -79,9 +81,9 @@ def test_a_reason_starts_the_run_and_stands_in_it_if_it_was_needed(deployed, cap
         stop(sagemaker, arn)
 
 
-def test_a_record_that_is_gone_starts_nothing(deployed):
+def test_a_record_that_is_gone_starts_nothing(deployed_clients):
     """Without the record the budget is unknown, and the gate could not run either."""
-    s3, sagemaker = deployed
+    s3, sagemaker = deployed_clients
     body = json.loads(sagemaker.describe_pipeline(PipelineName=PIPELINE)["PipelineDefinition"])
     bucket = "example-trainyard"
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket)
@@ -95,8 +97,8 @@ def test_a_record_that_is_gone_starts_nothing(deployed):
     assert read_recorded_recipe(s3, json.loads(definition("1").body)) is None, "of others"
 
 
-def test_credentials_of_another_account_start_nothing(deployed, tmp_path):
-    _, sagemaker = deployed
+def test_credentials_of_another_account_start_nothing(deployed_clients, tmp_path):
+    _, sagemaker = deployed_clients
     recipe = tmp_path / "recipe.yaml"
     role, other = (f"arn:aws:iam::{n}:role/trainyard" for n in ("444455556666", "111122223333"))
     recipe.write_text(f"extends: {RECIPE}\nenvironments: {{prod: {{aws: {{role: '{role}'}}}}}}\n")

@@ -14,8 +14,8 @@ from pipelines.endpoint.rollout import deploy_release
 from pipelines.infrastructure.removal_plan import list_leftovers
 from pipelines.recipe.read_recipe import load
 from pipelines.upsert import upsert
-from tests.conftest import CHECKOUT, called
-from tests.pipelines.endpoint.test_rollout import packaged
+from tests.conftest import CHECKOUT, call_module
+from tests.pipelines.endpoint.test_rollout import register_package
 from tests.pipelines.upserting import NAME, clean_aws, definition
 from trainyard.common.errors import PlanError
 
@@ -70,20 +70,20 @@ def test_typed_by_its_name_a_pipeline_without_models_is_removed_whole(aws, monke
     sagemaker.create_model_package_group(ModelPackageGroupName="trainyard-laptop")
     s3.put_object(Bucket=bucket, Key="raw/mine.txt", Body=b"raw")
 
-    def there() -> set[str]:
+    def list_keys() -> set[str]:
         return {item["Key"] for item in s3.list_objects_v2(Bucket=bucket)["Contents"]}
 
-    before = there()
-    listed = called("pipelines.teardown", "--recipe", str(LAPTOP))
-    assert listed.returncode == 0 and "removed" in listed.stdout and there() == before
+    before = list_keys()
+    listed = call_module("pipelines.teardown", "--recipe", str(LAPTOP))
+    assert listed.returncode == 0 and "removed" in listed.stdout and list_keys() == before
     monkeypatch.setattr(sys, "stdin", io.StringIO("trainyard\n"))
-    refused = called("pipelines.teardown", "--recipe", str(LAPTOP), "--remove")
+    refused = call_module("pipelines.teardown", "--recipe", str(LAPTOP), "--remove")
     assert refused.returncode == 1 and "nothing was removed" in refused.stderr
-    assert there() == before
+    assert list_keys() == before
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{name}\n"))
-    done = called("pipelines.teardown", "--recipe", str(LAPTOP), "--remove")
+    done = call_module("pipelines.teardown", "--recipe", str(LAPTOP), "--remove")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert there() == {"raw/mine.txt"}
+    assert list_keys() == {"raw/mine.txt"}
     assert sagemaker.list_pipelines(PipelineNamePrefix=name)["PipelineSummaries"] == []
     groups = sagemaker.list_model_package_groups(NameContains="trainyard-laptop")
     assert groups["ModelPackageGroupSummaryList"] == []
@@ -98,7 +98,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
     upsert(compiled)
     bucket, name = compiled.assets[0].bucket, compiled.name
     sagemaker.create_model_package_group(ModelPackageGroupName=group)
-    package, root = packaged(1, 1.0, group), f"{recipe.aws.prefix}/{name}"
+    package, root = register_package(1, 1.0, group), f"{recipe.aws.prefix}/{name}"
     captured = f"{root}/captured/live/version-1/2026/11/28/12/a.jsonl"
     s3.put_object(Bucket=bucket, Key=captured, Body=b"{}")
     deployed = Release(recipe, package, ROLE, f"s3://{bucket}/{root}/captured")
@@ -107,7 +107,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
 
     def torn_down() -> str:
         monkeypatch.setattr(sys, "stdin", io.StringIO(f"{name}\n"))
-        done = called("pipelines.teardown", *asked, "--remove")
+        done = call_module("pipelines.teardown", *asked, "--remove")
         assert done.returncode == 0, done.stdout + done.stderr
         return " ".join(done.stdout.split())
 
@@ -120,7 +120,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
 
     upsert(compiled)
     sagemaker.delete_model_package(ModelPackageName=package)
-    listed = called("pipelines.teardown", *asked)
+    listed = call_module("pipelines.teardown", *asked)
     assert "endpoint live" in listed.stdout
     assert sagemaker.list_endpoints()["Endpoints"], "listing removes nothing"
     torn_down()
@@ -136,7 +136,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
     sagemaker.create_model_package_group(ModelPackageGroupName="others")
     recipe = load(LAPTOP, ["deploy.endpoint=shared"])
     assert deploy_release(
-        Release(recipe, packaged(2, 1.0, "others"), ROLE, "s3://b/c"), print
+        Release(recipe, register_package(2, 1.0, "others"), ROLE, "s3://b/c"), print
     ).is_serving
     left = list_leftovers(*WHAT, "shared").endpoint_resources
     assert left and "shared-others-1, which no deployment of group group" in left.kept_by

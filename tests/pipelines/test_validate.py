@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pipelines.__main__ import find_verb_modules
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.trainyard.validate.rules.definitions import hyper, valid
 from training.data.manifest import Field
 from training.data.shard_writer import write_dataset
@@ -17,7 +17,9 @@ pytestmark = pytest.mark.long
 
 def test_recipe_errors_are_findings():
     overrides = ("--set", "train.loop.max_stepz=3", "--set", "gate.margin=x")
-    done = called("pipelines.validate", "--recipe", "recipes/laptop.yaml", *overrides, "--json")
+    done = call_module(
+        "pipelines.validate", "--recipe", "recipes/laptop.yaml", *overrides, "--json"
+    )
     found = json.loads(done.stdout)
     assert done.returncode == 1
     assert {finding["path"] for finding in found} >= {"train.loop.max_stepz"}
@@ -26,7 +28,7 @@ def test_recipe_errors_are_findings():
 
 def test_what_to_give_is_said():
     for words in ((), ("x.json", "--recipe", "y.yaml"), ("no.json",)):
-        done = called("pipelines.validate", *words)
+        done = call_module("pipelines.validate", *words)
         assert (done.returncode, done.stdout) == (1, "") and done.stderr.startswith("error:")
 
 
@@ -34,7 +36,7 @@ def test_a_definition_is_checked_with_the_rules_on_our_jobs_too(tmp_path: Path):
     definition = valid()
     hyper("Train", strategy="fdsp")(definition)
     (tmp_path / "definition.json").write_text(json.dumps(definition))
-    done = called("pipelines.validate", str(tmp_path / "definition.json"), "--json")
+    done = call_module("pipelines.validate", str(tmp_path / "definition.json"), "--json")
     assert "training-settings" in {finding["rule"] for finding in json.loads(done.stdout)}
 
 
@@ -54,12 +56,12 @@ FIELDS = {"tokens": Field(dtype="uint16", shape=(9,))}
 def findings(uri: str) -> list[dict]:
     sets = (f"data={{shards: {uri}}}", "shard={}")
     words = [word for one in sets for word in ("--set", one)]
-    done = called("pipelines.validate", "--recipe", "recipes/laptop.yaml", *words, "--json")
+    done = call_module("pipelines.validate", "--recipe", "recipes/laptop.yaml", *words, "--json")
     return [one for one in json.loads(done.stdout) if one["path"] == "data.shards"]
 
 
 @pytest.fixture
-def uploaded(aws, tmp_path: Path):
+def dataset_uploader(aws, tmp_path: Path):
     """Upload a dataset of two partitions a split; its keys may be edited by ``change``."""
     s3 = aws("s3")
     s3.create_bucket(Bucket="packed")
@@ -78,8 +80,10 @@ def uploaded(aws, tmp_path: Path):
     return upload
 
 
-def test_what_is_wrong_with_the_manifests_is_named_before_a_run(uploaded, aws, aws_environment):
-    s3, uri = aws("s3"), uploaded("whole")
+def test_what_is_wrong_with_the_manifests_is_named_before_a_run(
+    dataset_uploader, aws, aws_environment
+):
+    s3, uri = aws("s3"), dataset_uploader("whole")
     assert findings(uri) == []
     s3.delete_object(Bucket="packed", Key="whole/test/part-2-00000.npy")
     s3.put_object(Bucket="packed", Key="whole/validation/manifest-part-1.json", Body=b"{")

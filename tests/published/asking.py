@@ -48,7 +48,7 @@ class Asker:
             region_name=REGION,
         )
 
-    def judged(self, file: File, rows: Iterable[Row]) -> list[dict[str, str]]:
+    def judge_rows(self, file: File, rows: Iterable[Row]) -> list[dict[str, str]]:
         """``test``, ``group``, ``outcome`` and ``why`` of each row of the file."""
         scope: dict[str, Any] = {"file": file.name.replace("_", "-"), "account": ACCOUNT}
         scope |= {"region": REGION, "role": f"arn:aws:iam::{ACCOUNT}:role/pipeline"}
@@ -59,12 +59,12 @@ class Asker:
             broken = str(why)
         for number, row in enumerate(rows, 1):
             own = scope | {"id": f"{scope['file']}-{number}"}
-            outcome, why = ("differ", broken) if broken else self._judged(row, own)
+            outcome, why = ("differ", broken) if broken else self._judge_row(row, own)
             told = {"test": row.name, "group": row.kind, "outcome": outcome}
             found.append(told | {"why": f"{why} [{row.source}]" if why else ""})
         return found
 
-    def _judged(self, row: Row, scope: dict[str, Any]) -> tuple[str, str]:
+    def _judge_row(self, row: Row, scope: dict[str, Any]) -> tuple[str, str]:
         try:
             self._prepare(row.given, scope, scope)
             got = self._call(row.ask, scope)
@@ -94,7 +94,7 @@ class Asker:
         operation, _, awaited = operation.partition(" until ")
         end = time.monotonic() + PATIENCE
         while True:
-            answer = self._once(service, operation, filled(parameters or {}, scope))
+            answer = self._once(service, operation, fill_references(parameters or {}, scope))
             value = answer.get(awaited) if awaited and "error" not in answer else True
             if value and not (awaited and _UNFINISHED.fullmatch(str(value))):
                 return answer
@@ -114,9 +114,9 @@ class Asker:
                 return client.get_paginator(name).paginate(**parameters).build_full_result()
             model = client.meta.service_model
             shape = model.operation_model(client.meta.method_to_api_mapping[name]).input_shape
-            answer = getattr(client, name)(**shaped(parameters, shape))
+            answer = getattr(client, name)(**shape_value(parameters, shape))
         except ClientError as error:
-            return _failed(error.response)
+            return _flatten_failure(error.response)
         except (ParamValidationError, WaiterError) as error:
             return {"error": type(error).__name__, "message": str(error), "status": 0}
         streams = [key for key, value in answer.items() if isinstance(value, StreamingBody)]
@@ -132,7 +132,7 @@ class Asker:
 
 def verdict(row: Row, got: dict[str, Any], scope: dict[str, Any]) -> str:
     """Return in what the answer differs from what is published; empty if it agrees."""
-    expected = filled(row.expected, scope)
+    expected = fill_references(row.expected, scope)
     wanted = {**expected.get("answer", {})}
     wanted |= {"status": expected["status"]} if "status" in expected else {}
     if "error" not in expected:
@@ -146,17 +146,19 @@ def verdict(row: Row, got: dict[str, Any], scope: dict[str, Any]) -> str:
     return difference({"error": code, "message": message or "~ ", **wanted}, got)
 
 
-def filled(value: Any, scope: dict[str, Any]) -> Any:
+def fill_references(value: Any, scope: dict[str, Any]) -> Any:
     """Return the value with what the scope knows in the place of ``$name``."""
     if isinstance(value, dict):
-        return {filled(key, scope): filled(each, scope) for key, each in value.items()}
+        return {
+            fill_references(key, scope): fill_references(each, scope) for key, each in value.items()
+        }
     if isinstance(value, list):
-        return [filled(each, scope) for each in value]
+        return [fill_references(each, scope) for each in value]
     if not isinstance(value, str):
         return value
-    if (whole := _REFERENCE.fullmatch(value)) and _known(whole, scope):
+    if (whole := _REFERENCE.fullmatch(value)) and _is_reference_known(whole, scope):
         return _looked_up(_path(whole), scope)
-    put = lambda m: str(_looked_up(_path(m), scope)) if _known(m, scope) else m[0]  # noqa: E731
+    put = lambda m: str(_looked_up(_path(m), scope)) if _is_reference_known(m, scope) else m[0]  # noqa: E731
     return _REFERENCE.sub(put, value)
 
 
@@ -164,7 +166,7 @@ def _path(match: re.Match) -> str:
     return match[1] or match[2]
 
 
-def _known(match: re.Match, scope: dict[str, Any]) -> bool:
+def _is_reference_known(match: re.Match, scope: dict[str, Any]) -> bool:
     return _path(match).partition(".")[0] in scope
 
 
@@ -177,24 +179,24 @@ def _looked_up(path: str, scope: Any) -> Any:
     return scope
 
 
-def shaped(value: Any, shape: Shape | None) -> Any:
+def shape_value(value: Any, shape: Shape | None) -> Any:
     """Return the value as the shape wants it: documents as JSON, code in an archive."""
     if isinstance(shape, StructureShape) and isinstance(value, dict):
-        return {k: shaped(v, shape.members.get(k)) for k, v in value.items()}
+        return {k: shape_value(v, shape.members.get(k)) for k, v in value.items()}
     if isinstance(shape, ListShape) and isinstance(value, list):
-        return [shaped(each, shape.member) for each in value]
+        return [shape_value(each, shape.member) for each in value]
     if isinstance(shape, MapShape) and isinstance(value, dict):
-        return {k: shaped(v, shape.value) for k, v in value.items()}
+        return {k: shape_value(v, shape.value) for k, v in value.items()}
     if shape is None or not isinstance(value, dict | list | str):
         return value
     if shape.type_name == "blob" and "def " in str(value):
-        return _archive(value) if isinstance(value, dict) else _zipped(str(value))
+        return _archive(value) if isinstance(value, dict) else _zip_code(str(value))
     if shape.type_name in ("string", "blob") and not isinstance(value, str):
         return json.dumps(value)
     return value
 
 
-def _zipped(code: str) -> bytes:
+def _zip_code(code: str) -> bytes:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("index.py", code)
@@ -211,7 +213,7 @@ def _archive(files: dict[str, str]) -> bytes:
     return data.getvalue()
 
 
-def _failed(response: dict[str, Any]) -> dict[str, Any]:
+def _flatten_failure(response: dict[str, Any]) -> dict[str, Any]:
     error, status = response["Error"], response["ResponseMetadata"]["HTTPStatusCode"]
     more = {k: v for k, v in response.items() if k not in ("Error", "message")}
     own = {"error": error["Code"], "message": error.get("Message", ""), "status": status}
@@ -229,34 +231,34 @@ def difference(expected: Any, got: Any, where: str = "") -> str:
         return _of_members(expected, got, where)
     if isinstance(expected, list):
         if not isinstance(got, list) or len(got) != len(expected):
-            return _said(expected, got, where)
+            return _describe_difference(expected, got, where)
         pairs = enumerate(zip(expected, got, strict=True))
         return next(filter(None, (difference(*pair, f"{where}.{n}") for n, pair in pairs)), "")
     if isinstance(expected, str) and expected.startswith("~ "):
         found = re.search(expected[2:], str(got), re.DOTALL) if got is not None else None
-        return "" if found else _said(expected, got, where)
+        return "" if found else _describe_difference(expected, got, where)
     same = got == expected and isinstance(got, bool) == isinstance(expected, bool)
     same |= isinstance(expected, str) and str(got) == expected
-    return "" if same else _said(expected, got, where)
+    return "" if same else _describe_difference(expected, got, where)
 
 
 def _of_members(expected: dict, got: Any, where: str) -> str:
     if "~has" in expected:
         found = isinstance(got, list) and any(not difference(expected["~has"], g) for g in got)
-        return "" if found else _said(expected["~has"], got, f"an entry of {where}")
+        return "" if found else _describe_difference(expected["~has"], got, f"an entry of {where}")
     if "~json" in expected:
         try:
             return difference(expected["~json"], json.loads(got), where)
         except (TypeError, ValueError):
-            return _said(expected, got, where)
+            return _describe_difference(expected, got, where)
     if not isinstance(got, dict):
-        return _said(expected, got, where)
+        return _describe_difference(expected, got, where)
     parts = ((name, value, got.get(name)) for name, value in expected.items())
     lines = (difference(value, its, f"{where}.{name}".strip(".")) for name, value, its in parts)
     return next(filter(None, lines), "")
 
 
-def _said(expected: Any, got: Any, where: str) -> str:
+def _describe_difference(expected: Any, got: Any, where: str) -> str:
     shown = (json.dumps(v, default=str, ensure_ascii=False)[:200] for v in (got, expected))
     came, published = shown
     return f"{where}: {came}, published is {published}"

@@ -36,15 +36,15 @@ rows:
 OUTCOMES = ("agree", "differ", "argued", "cannot be asked")
 
 
-def asked(chosen: Iterable[File]) -> list[dict[str, str]]:
+def ask_files(chosen: Iterable[File]) -> list[dict[str, str]]:
     """Ask a fresh emulator for every row of the files."""
     with tempfile.TemporaryDirectory(prefix="published-") as state, serve(Path(state)) as endpoint:
         asker = Asker(endpoint)
-        return [row for file in chosen for row in asker.judged(file, file.rows)]
+        return [row for file in chosen for row in asker.judge_rows(file, file.rows)]
 
 
 def test_rows_that_are_wrong_are_noticed():
-    found = asked([read("seeded", WRONG)])
+    found = ask_files([read("seeded", WRONG)])
     assert [each["outcome"] for each in found] == ["agree", *["differ"] * 9, "argued"]
 
 
@@ -93,7 +93,7 @@ def test_the_emulator_answers_as_is_published():
     assert kinds.total() >= 400
     assert len(kinds) >= 10
     assert max(kinds.values()) <= 60
-    found = asked(files())
+    found = ask_files(files())
     show_outcomes(found, sorted({each["group"] for each in found}), OUTCOMES)
     counts = Counter(each["outcome"] for each in found)
     assert not [each for each in found if each["outcome"] == "differ"]

@@ -15,7 +15,9 @@ OLD = "exit 1"  # an older one, or pyenv's name for a version that is not chosen
 BARE = 'case "$2" in *ensurepip*) exit 1 ;; esac'  # Debian's without python3-venv
 
 
-def chosen(folder: Path, pythons: dict[str, str], *named: str) -> subprocess.CompletedProcess[str]:
+def choose_python(
+    folder: Path, pythons: dict[str, str], *named: str
+) -> subprocess.CompletedProcess[str]:
     """Run the script with only ``pythons`` (name → what it runs) on the PATH; return its output."""
     for name, script in pythons.items():
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
@@ -43,7 +45,7 @@ def chosen(folder: Path, pythons: dict[str, str], *named: str) -> subprocess.Com
 def test_the_first_that_is_fit_is_taken_or_it_says_how_to_get_one(
     tmp_path: Path, pythons, named, fit, apt
 ):
-    done = chosen(tmp_path, pythons, *named)
+    done = choose_python(tmp_path, pythons, *named)
     assert done.stdout.split() == ([fit] if fit else [])
     if not fit:
         assert done.returncode == 1

@@ -93,7 +93,7 @@ def test_an_sdist_that_outranks_the_wheel_does_not_run(tmp_path: Path, links: Pa
     hashed = wheel(links, "torch", "1.0")
     sdist(links, "torch", "1.0+zzz", [], f"pathlib.Path({str(ran)!r}).touch()")
     torch = lock(tmp_path / "torch.txt", torch=hashed)
-    chosen = install._chosen(torch, tmp_path / "into")
+    chosen = install._download_wheel(torch, tmp_path / "into")
     assert chosen.name == "torch-1.0-py3-none-any.whl" and not ran.exists()
 
 

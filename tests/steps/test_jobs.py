@@ -62,7 +62,7 @@ def shard(root: Path, workload: dict) -> None:
     records = workload["records"](400)
     files = {f"part-{part}.jsonl": lines(records[part::2]) for part in (0, 1)}
     options = ["--summary"] if load_spec(workload["name"]).has_summary else []
-    words = [*_named(workload), "--key", "key", "--processes", "1", *options]
+    words = [*_make_workload_arguments(workload), "--key", "key", "--processes", "1", *options]
     [container] = instances(root / "shard", files, 1, base=words)
     for split in (*SPLITS, *(["summary"] if options else [])):
         shutil.copytree(container / "processing/output" / split, root / split)
@@ -74,7 +74,7 @@ def train(root: Path, workload: dict) -> None:
     settings = {"strategy": "single", "max_steps": 100, "global_batch": 32, "micro_batch": 16,
                 "learning_rate": 0.01, "warmup_steps": 10, "precision": "float32"}  # fmt: skip
     loop = [part for name, value in settings.items() for part in (f"--{name}", str(value))]
-    train_job.main([*_named(workload), *loop, "--root", str(root / "train-job")])
+    train_job.main([*_make_workload_arguments(workload), *loop, "--root", str(root / "train-job")])
 
 
 def evaluate(root: Path, train_split: str = "train") -> dict:
@@ -96,7 +96,7 @@ def gate(root: Path, workload: dict) -> dict:
     return json.loads((root / "gate/processing/output/gate/gate.json").read_bytes())
 
 
-def _named(workload: dict) -> list[str]:
+def _make_workload_arguments(workload: dict) -> list[str]:
     settings = json.dumps(workload["config"])
     return ["--workload", workload["name"], "--workload_config", settings]
 
@@ -147,7 +147,7 @@ def trained(tmp_path_factory) -> Path:
     return root
 
 
-def refused(job, arguments: list[str], message_file: Path) -> str:
+def read_failure_message(job, arguments: list[str], message_file: Path) -> str:
     with pytest.raises(SystemExit) as end:
         job.main(arguments)
     assert end.value.code == 1
@@ -169,7 +169,7 @@ def _link() -> tarfile.TarInfo:
     return link
 
 
-def _damaged(change):
+def _damage(change):
     """An archive without weights, its bytes changed."""
 
     def damage(root: Path) -> None:
@@ -185,9 +185,9 @@ def _damaged(change):
     [
         (lambda root: (root / "evaluate/processing/input/model").mkdir(parents=True),
          "model.tar.gz: is missing"),
-        (_damaged(lambda content: content), "model.safetensors: is missing"),
-        (_damaged(lambda content: content[: len(content) // 2]), "cannot be unpacked"),
-        (_damaged(lambda content: content[:60] + bytes(4) + content[64:]), "cannot be unpacked"),
+        (_damage(lambda content: content), "model.safetensors: is missing"),
+        (_damage(lambda content: content[: len(content) // 2]), "cannot be unpacked"),
+        (_damage(lambda content: content[:60] + bytes(4) + content[64:]), "cannot be unpacked"),
         (lambda root: _members(root, _link()), "model.tar.gz: cannot be unpacked"),
         (lambda root: _members(root, tarfile.TarInfo("../../escaped"),
                                root / "train/manifest-algo-1.json"),
@@ -202,7 +202,7 @@ def test_a_bad_model_is_named(trained: Path, tmp_path: Path, damage, expected: s
     for split in ("train", "test"):
         shutil.copytree(root / split, root / "evaluate/processing/input" / split)
     arguments = ["--root", str(root / "evaluate")]
-    message = refused(evaluate_job, arguments, root / "evaluate/output/message")
+    message = read_failure_message(evaluate_job, arguments, root / "evaluate/output/message")
     assert expected in message
     assert not list(tmp_path.rglob("escaped")) and not list(tmp_path.rglob("evaluation.json"))
 
@@ -249,4 +249,4 @@ def test_training_without_its_data_ends_with_one_message(
     change(root / "input/data")
     loop = ["--max_steps", "2", "--global_batch", "4", "--micro_batch", "4", "--learning_rate", "1"]
     arguments = ["--workload", workload, *loop, "--root", str(root)]
-    assert expected in refused(train_job, arguments, root / "output/failure")
+    assert expected in read_failure_message(train_job, arguments, root / "output/failure")

@@ -54,8 +54,8 @@ class Placement(TorchFunctionMode):
             return None
         given = [t for t in tensors((args, kwargs)) if mark(t)]
         places = {mark(t) for t in given}
-        if len(places) > 1 and name not in COPIES and not allowed(name, given):
-            raise MixedDevices(f"{resolve_name(func) or name}: {described(given)}")
+        if len(places) > 1 and name not in COPIES and not accepts_host_tensors(name, given):
+            raise MixedDevices(f"{resolve_name(func) or name}: {describe_tensors(given)}")
         result = func(*args, **kwargs)
         if name in ("to", "cpu") and result is args[0]:  # for torch it is there already
             result = result.clone()
@@ -103,7 +103,7 @@ def mark(tensor: Tensor) -> torch.device | None:
     return None if place is not None and place.type == "meta" else place  # it is nowhere yet
 
 
-def allowed(name: str, given: list[Tensor]) -> bool:
+def accepts_host_tensors(name: str, given: list[Tensor]) -> bool:
     """Return whether CUDA would accept host tensors there."""
     if name in INDEXES:
         return mark(given[0]) == ACCELERATOR
@@ -111,7 +111,7 @@ def allowed(name: str, given: list[Tensor]) -> bool:
     return name not in ALL_ALIKE and all(t.dim() == 0 for t in hosts)
 
 
-def described(given: Iterable[Tensor]) -> str:
+def describe_tensors(given: Iterable[Tensor]) -> str:
     return ", ".join(f"{tuple(t.shape)} on {mark(t)}" for t in given)
 
 
@@ -137,7 +137,7 @@ def simulate() -> Placement:
     begin, read, swapped = Strategy.__init__, torch.from_numpy, initial_values._swap_content
 
     @functools.wraps(begin)
-    def placed(self, config, workload, ranks):
+    def begin_on_accelerator(self, config, workload, ranks):
         begin(self, config, workload, dataclasses.replace(ranks, device=ACCELERATOR))
 
     def from_numpy(array):  # also in the loader's thread, which the mode does not see
@@ -145,13 +145,17 @@ def simulate() -> Placement:
         tensor._place = HOST
         return tensor
 
-    def taken(parameter, content):
+    def swap_and_mark(parameter, content):
         found = swapped(parameter, content)
         if content is not parameter:  # it was on meta, whatever device was asked for
             found._place = mark(content)
         return found
 
-    Strategy.__init__, torch.from_numpy, initial_values._swap_content = placed, from_numpy, taken
+    Strategy.__init__, torch.from_numpy, initial_values._swap_content = (
+        begin_on_accelerator,
+        from_numpy,
+        swap_and_mark,
+    )
     mode = Placement()
     mode.__enter__()
     return mode

@@ -13,7 +13,9 @@ from tests.training import worlds
 from training.dropout import Dropout, assign_name_hashes, sample_keys
 
 
-def kept(first: int, count: int, *, p=0.5, seed=0, width=64, module=None) -> torch.Tensor:
+def find_kept_elements(
+    first: int, count: int, *, p=0.5, seed=0, width=64, module=None
+) -> torch.Tensor:
     """Return boolean (count, width): elements kept of the samples from position ``first`` on."""
     module = module or Dropout(p)
     module.samples = sample_keys(seed, first, count)
@@ -28,15 +30,16 @@ def kept(first: int, count: int, *, p=0.5, seed=0, width=64, module=None) -> tor
 def test_a_samples_mask_does_not_depend_on_its_company(seed, first, cuts):
     starts = np.cumsum([0, *cuts]).tolist()
     parts = [
-        kept(first + start, size, seed=seed) for start, size in zip(starts[:-1], cuts, strict=True)
+        find_kept_elements(first + start, size, seed=seed)
+        for start, size in zip(starts[:-1], cuts, strict=True)
     ]
-    assert torch.equal(torch.cat(parts), kept(first, starts[-1], seed=seed))
+    assert torch.equal(torch.cat(parts), find_kept_elements(first, starts[-1], seed=seed))
 
 
 @pytest.mark.parametrize("p", [0.05, 0.5])
 def test_as_many_are_dropped_as_was_asked_for_and_each_by_itself(p):
     """4,096 samples of 256 elements; all limits are 5 standard errors of independent draws."""
-    mask = kept(10**6, 4096, p=p, width=256).double()
+    mask = find_kept_elements(10**6, 4096, p=p, width=256).double()
     error = (p * (1 - p)) ** 0.5
     assert abs(mask.mean() - (1 - p)) < 5 * error / mask.numel() ** 0.5
     for dimension in (0, 1):
@@ -87,11 +90,11 @@ def test_what_is_left_is_scaled_up_and_so_is_its_gradient():
 def test_steps_seeds_and_places_have_masks_of_their_own():
     model = nn.ModuleDict({name: Dropout(0.5) for name in ("a", "b")})
     assert assign_name_hashes(model) == [model["a"], model["b"]]
-    one = kept(0, 64, module=model["a"])
+    one = find_kept_elements(0, 64, module=model["a"])
     others = {
-        "the next step": kept(64, 64, module=model["a"]),
-        "another seed": kept(0, 64, seed=1, module=model["a"]),
-        "another module": kept(0, 64, module=model["b"]),
+        "the next step": find_kept_elements(64, 64, module=model["a"]),
+        "another seed": find_kept_elements(0, 64, seed=1, module=model["a"]),
+        "another module": find_kept_elements(0, 64, module=model["b"]),
         "the next sample": one.roll(1, 0),
         "the next element": one.roll(1, 1),
     }

@@ -18,7 +18,7 @@ JOB = CHECKOUT / "steps/train/job.py"
 MODEL = {"context_length": 64, "layers": 1, "heads": 2, "dim": 32}
 
 
-def of(files: dict[str, bytes] | None = None, settings=MODEL, **fields) -> Parts:
+def build_test_parts(files: dict[str, bytes] | None = None, settings=MODEL, **fields) -> Parts:
     code = {"training/loop.py": b"loop"} if files is None else files
     return build_parts(config(**fields), "language_model", settings, code)
 
@@ -29,7 +29,7 @@ def of(files: dict[str, bytes] | None = None, settings=MODEL, **fields) -> Parts
      {"tensor_parallel": 2}, {"strategy": "fsdp", "shard_degree": 2}],
 )  # fmt: skip
 def test_how_the_ranks_share_the_work_makes_no_other_training(fields):
-    assert of(**fields).name == of().name
+    assert build_test_parts(**fields).name == build_test_parts().name
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,24 @@ def test_how_the_ranks_share_the_work_makes_no_other_training(fields):
      ({"learning_rate": 0.02}, "learning_rate 0.01 → 0.02")],
 )  # fmt: skip
 def test_a_setting_that_shapes_the_weights_does_and_is_named(fields, said):
-    assert of(**fields).name != of().name
-    assert of(**fields).describe_differences(of()) == {next(iter(fields)): said}
+    assert build_test_parts(**fields).name != build_test_parts().name
+    assert build_test_parts(**fields).describe_differences(build_test_parts()) == {
+        next(iter(fields)): said
+    }
 
 
 def test_every_setting_shapes_the_weights_or_is_listed():
-    assert {*of().settings} == {*TrainConfig.model_fields} - IMMATERIAL
+    assert {*build_test_parts().settings} == {*TrainConfig.model_fields} - IMMATERIAL
 
 
 def test_data_torch_and_the_workloads_settings_do():
-    base = of().model_copy(update={"data": "f" * 64, "torch": "2.8.0"})
+    base = build_test_parts().model_copy(update={"data": "f" * 64, "torch": "2.8.0"})
     others = [
         base.model_copy(update={"data": "e" * 64}),
         base.model_copy(update={"torch": "2.9.0"}),
-        of(settings=MODEL | {"dim": 64}).model_copy(update={"data": "f" * 64, "torch": "2.8.0"}),
+        build_test_parts(settings=MODEL | {"dim": 64}).model_copy(
+            update={"data": "f" * 64, "torch": "2.8.0"}
+        ),
     ]
     assert len({base.name, *(other.name for other in others)}) == 4
     assert [list(other.describe_differences(base)) for other in others] == [
@@ -62,8 +66,10 @@ def test_data_torch_and_the_workloads_settings_do():
 
 def test_settings_are_compared_by_what_they_mean():
     """A default written out, and another order of the JSON, are the same settings."""
-    written = json.loads(json.dumps(of().workload_config))
-    assert of(settings=dict(reversed(written.items()))).name == of().name
+    written = json.loads(json.dumps(build_test_parts().workload_config))
+    assert (
+        build_test_parts(settings=dict(reversed(written.items()))).name == build_test_parts().name
+    )
 
 
 names = st.sampled_from(
@@ -81,10 +87,10 @@ others = st.sampled_from(
 @given(st.dictionaries(names, st.binary(max_size=4), min_size=1), st.data())
 def test_every_byte_of_code_that_shapes_weights_counts(files, data):
     name = data.draw(st.sampled_from(sorted(files)))
-    before, changed = of(files), of(files | {name: files[name] + b"#"})
+    before, changed = build_test_parts(files), build_test_parts(files | {name: files[name] + b"#"})
     assert before.name != changed.name
     assert changed.describe_differences(before) == {"code": f"code (~ {name})"}
-    assert of({n: b for n, b in files.items() if n != name}).name != before.name
+    assert build_test_parts({n: b for n, b in files.items() if n != name}).name != before.name
 
 
 VALUES = st.sampled_from([None, 0, 1, 1.0, True, "1", [1], {}])
@@ -107,7 +113,7 @@ def test_two_trainings_have_one_name_exactly_when_nothing_differs(one: Parts, ot
 
 @given(st.dictionaries(names, st.binary(max_size=4)), st.dictionaries(others, st.binary()))
 def test_what_travels_and_shapes_no_weight_does_not_count(files, beside):
-    assert of(files).name == of(files | beside).name
+    assert build_test_parts(files).name == build_test_parts(files | beside).name
 
 
 def test_a_users_package_counts_with_all_that_lies_beside_it_and_all_shipped_workloads():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from tests.training.trainings import evaluated, loss_of, write_dataset
+from tests.training.trainings import compute_metrics, loss_of, write_dataset
 from training.data.dataset import Dataset, Share
 from training.workloads import load
 from training.workloads.language_model import completions
@@ -155,7 +155,7 @@ def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
     workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
     model = workload.model().eval()
     texts = [TEXT, "a hat", ""]
-    found = evaluated(workload, model, dataset(tmp_path, workload, texts))
+    found = compute_metrics(workload, model, dataset(tmp_path, workload, texts))
     nats = hits = count = size = 0
     for sample in torch.from_numpy(pack(workload, texts).astype(np.int64)):
         logits = model(sample[None, :-1])[0]
@@ -318,7 +318,7 @@ def test_a_split_without_text_has_no_metrics(tmp_path, tokenizer_folder):
     workload = load("language_model", SMALL)
     data = dataset(tmp_path, workload, ["", "", ""])
     with pytest.raises(DataError, match="holds no text"):
-        evaluated(workload, workload.model().eval(), data)
+        compute_metrics(workload, workload.model().eval(), data)
 
 
 def write_named(folder: Path, samples: dict, fields: dict, name: str) -> None:

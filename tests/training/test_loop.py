@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from tests.training import worlds
 from tests.training.trainings import (
     SETTINGS,
-    evaluated,
+    compute_metrics,
     history,
     losses,
     write_dataset,
@@ -50,7 +50,7 @@ def copy_inputs(root: Path, name: str) -> Path:
     return root.parent / name
 
 
-def printed(root: Path, world: int) -> list[str]:
+def read_rank_logs(root: Path, world: int) -> list[str]:
     return [(root / f"rank-{rank}.log").read_text() for rank in range(world)]
 
 
@@ -74,7 +74,7 @@ def test_the_loss_is_the_mean_over_all_units_of_the_global_batch_however_it_is_c
 @pytest.mark.slow
 def test_two_ranks_give_the_curve_of_one_and_one_goes_on_from_two(root, train, alone):
     two = root
-    outputs = printed(worlds.train(two, 2, micro_batch=2, seed=3), 2)
+    outputs = read_rank_logs(worlds.train(two, 2, micro_batch=2, seed=3), 2)
     assert losses(two) == pytest.approx(losses(alone), rel=1e-5)
     validation = "validation_loss"
     assert losses(two, validation) == pytest.approx(losses(alone, validation), rel=1e-5)
@@ -172,7 +172,7 @@ def test_missing_shards_end_the_job_before_its_first_step(root, train, capsys):
 def test_the_validation_loss_is_that_of_the_model_without_its_dropout(root, train):
     reported = losses(train(root, workload_config='{"dropout": 0.5}'), "validation_loss")[10]
     workload, model, _ = open_artifact(root / "model")
-    found = evaluated(workload, model, Dataset(root / "input/data/validation"))
+    found = compute_metrics(workload, model, Dataset(root / "input/data/validation"))
     assert reported == pytest.approx(found["loss"]["value"], rel=1e-5)
 
 
@@ -207,7 +207,7 @@ def test_single_refuses_a_job_of_several_ranks(root, train, monkeypatch, capsys)
 def test_a_loss_that_is_not_finite_names_step_and_rank_and_saves_nothing(root):
     step = poison(root, lambda place: place >= 16 and place % 8 >= 4) // 8 + 1
     codes = worlds.finish(worlds.start(root, 2, micro_batch=4, checkpoint_interval=1))
-    outputs = printed(root, 2)
+    outputs = read_rank_logs(root, 2)
     assert codes == [1, 1], outputs
     message = (root / "output/failure").read_text()
     first = (step - 1) * 8 + 4  # the second half of the global batch is rank 1's

@@ -15,7 +15,7 @@ from tests.training.strategies.cases import MODEL
 from tests.training.strategies.cases import write_data as write_tokens
 from tests.training.strategies.tuned_models import MODELS, SETTINGS
 from tests.training.torches import lacks
-from tests.training.trainings import TOYS, arguments, evaluated, write_ragged
+from tests.training.trainings import TOYS, arguments, compute_metrics, write_ragged
 from tests.training.workloads.tabular import tables
 from training.data.dataset import Dataset
 from training.export.artifact import open_artifact
@@ -33,7 +33,7 @@ RECOMPUTED = {} if lacks("2.13.0") else {"activation_checkpointing": "full"}
 
 
 @pytest.fixture
-def placed(monkeypatch):
+def simulated_placement(monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
     for owner, name in ((Strategy, "__init__"), (torch, "from_numpy")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
@@ -62,13 +62,13 @@ def train(root, workload: str, **settings) -> None:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-def test_a_workload_trains_and_is_scored_on_an_accelerator(placed, tmp_path, workload):
+def test_a_workload_trains_and_is_scored_on_an_accelerator(simulated_placement, tmp_path, workload):
     write(tmp_path, workload)
     train(tmp_path, workload, precision="bfloat16")
     found, model, _ = open_artifact(tmp_path / "model")
-    before = placed.placed
-    evaluated(found, model.to(ACCELERATOR), Dataset(tmp_path / "input/data/validation"))
-    assert placed.placed > before > 20
+    before = simulated_placement.placed
+    compute_metrics(found, model.to(ACCELERATOR), Dataset(tmp_path / "input/data/validation"))
+    assert simulated_placement.placed > before > 20
 
 
 @pytest.mark.sweep
@@ -99,7 +99,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_cuda_would_find_is_found(placed, tmp_path, monkeypatch, fault):
+def test_a_fault_that_cuda_would_find_is_found(simulated_placement, tmp_path, monkeypatch, fault):
     loss = Workload.loss
     monkeypatch.setattr(
         Workload, "loss", lambda self, logits, batch: loss(self, logits * fault(batch), batch)
@@ -109,7 +109,7 @@ def test_a_fault_that_cuda_would_find_is_found(placed, tmp_path, monkeypatch, fa
         train(tmp_path, "tabular")
 
 
-def test_units_that_are_counted_on_the_host_are_taken(placed, tmp_path, monkeypatch):
+def test_units_that_are_counted_on_the_host_are_taken(simulated_placement, tmp_path, monkeypatch):
     monkeypatch.setattr(Workload, "units", lambda self, batch: torch.tensor(len(batch["label"])))
     write(tmp_path, "tabular")
     train(tmp_path, "tabular")

@@ -70,7 +70,7 @@ def rank_of(aws: Cloud, job: str, rank: int) -> psutil.Process:
     raise AssertionError(f"no rank {rank}")
 
 
-def seen(aws: Cloud, job: str, text: str) -> bool:
+def has_logged(aws: Cloud, job: str, text: str) -> bool:
     found = log(aws, job)
     assert aws.sm.describe_training_job(TrainingJobName=job)["TrainingJobStatus"] == "InProgress", (
         found[-4000:]
@@ -81,12 +81,12 @@ def seen(aws: Cloud, job: str, text: str) -> bool:
 @pytest.mark.sweep
 def test_a_rank_killed_on_either_node_costs_a_restart_and_not_the_job(aws: Cloud, root: Path):
     start(aws, root, "killed")
-    until(lambda: seen(aws, "killed", "step=20 "), 120)
+    until(lambda: has_logged(aws, "killed", "step=20 "), 120)
     rank_of(aws, "killed", 1).kill()
-    until(lambda: seen(aws, "killed", "restart 1 of 3"), 120)
-    until(lambda: seen(aws, "killed", "step=100 "), 120)
+    until(lambda: has_logged(aws, "killed", "restart 1 of 3"), 120)
+    until(lambda: has_logged(aws, "killed", "step=100 "), 120)
     rank_of(aws, "killed", 0).kill()
-    done = aws.trained("killed")
+    done = aws.wait_for_training("killed")
     text = log(aws, "killed")
     assert done["TrainingJobStatus"] == "Completed", (done, text[-4000:])
     reasons = re.findall(

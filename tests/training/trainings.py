@@ -106,6 +106,6 @@ def check_shares(workload, model, dataset, slices=()) -> None:
             assert found[name].tolist() == column.tolist(), name
 
 
-def evaluated(workload, model, dataset) -> dict[str, dict[str, float]]:
+def compute_metrics(workload, model, dataset) -> dict[str, dict[str, float]]:
     """Return metric → value and standard error, as the evaluate step computes them."""
     return workload.metrics(list(workload.scores(model, dataset)))

@@ -10,7 +10,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from tests.conftest import AWS_NAMES, CHECKOUT, called, clean_environment
+from tests.conftest import AWS_NAMES, CHECKOUT, call_module, clean_environment
 from tests.trainyard.emulator.harness import ROLE, fail_step, pipeline, until
 from tests.trainyard.emulator.standin import make_client
 from trainyard.commands.emulator import STATE
@@ -40,7 +40,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def here(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home_folder(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Make that folder the current one, configure no AWS, and yield the home folder."""
     monkeypatch.chdir(left)
     for name in [name for name in os.environ if name.startswith(AWS_NAMES)]:
@@ -51,17 +51,19 @@ def here(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     yield tmp_path
 
 
-def test_a_verb_that_looks_shows_what_was_left_and_one_that_changes_does_not(here, monkeypatch):
-    done = called("trainyard.commands.why")
+def test_a_verb_that_looks_shows_what_was_left_and_one_that_changes_does_not(
+    home_folder, monkeypatch
+):
+    done = call_module("trainyard.commands.why")
     assert "the data are from May" in done.stdout
     assert "AWS is not configured" in done.stderr and str(STATE) in done.stderr
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    done = called("trainyard.commands.start", "--from", "Stop")
+    done = call_module("trainyard.commands.start", "--from", "Stop")
     assert done.returncode == 1 and "no AWS credentials" in done.stderr
 
 
-def test_the_environment_is_as_before_afterwards(here: Path):
+def test_the_environment_is_as_before_afterwards(home_folder: Path):
     before = dict(os.environ)
     (STATE / ADDRESS).write_text("http://127.0.0.1:9")  # a killed emulator's, which leads nowhere
     with serve_local_state():
@@ -84,11 +86,11 @@ def test_the_environment_is_as_before_afterwards(here: Path):
     ],
     ids=["keys", "endpoint", "one endpoint", "profile", "file", "half a login", "file's endpoint"],
 )
-def test_where_aws_is_configured_it_is_left_alone(here: Path, monkeypatch, variables, file):
+def test_where_aws_is_configured_it_is_left_alone(home_folder: Path, monkeypatch, variables, file):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    (here / ".aws").mkdir()
-    (here / ".aws/config").write_text(file)
+    (home_folder / ".aws").mkdir()
+    (home_folder / ".aws/config").write_text(file)
     before = dict(os.environ)
     with serve_local_state():
         assert dict(os.environ) == before
@@ -112,24 +114,24 @@ while not pathlib.Path("seen").exists():
 """
 
 
-def test_a_run_is_looked_at_from_another_shell_while_it_runs(here: Path, monkeypatch):
-    monkeypatch.chdir(here)
+def test_a_run_is_looked_at_from_another_shell_while_it_runs(home_folder: Path, monkeypatch):
+    monkeypatch.chdir(home_folder)
     env = {**clean_environment(), "PYTHONPATH": str(CHECKOUT), "AWS_EC2_METADATA_DISABLED": "true"}
     command = [sys.executable, "-m", "trainyard", "run", "--no-wait", "--", sys.executable, "-c"]
-    with subprocess.Popen([*command, START], env=env, cwd=here) as running:
-        until((here / "started").exists, 60)
-        address = here / STATE / ADDRESS
+    with subprocess.Popen([*command, START], env=env, cwd=home_folder) as running:
+        until((home_folder / "started").exists, 60)
+        address = home_folder / STATE / ADDRESS
         assert address.stat().st_mode & 0o777 == 0o600
         for _ in range(2):
             with serve_local_state():
                 told = Execution(find_latest_execution(None)).describe()
             assert told["PipelineExecutionStatus"] == "Executing"
-        (here / "seen").touch()
+        (home_folder / "seen").touch()
         assert running.wait(60) == 0
     assert not address.exists()
 
 
-def test_without_a_state_nothing_is_made(here: Path, tmp_path: Path, monkeypatch):
+def test_without_a_state_nothing_is_made(home_folder: Path, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with serve_local_state():
         assert "AWS_ENDPOINT_URL" not in os.environ and not STATE.exists()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from tests.pipelines.upserting import definition
 from trainyard.plan.definition_diff import HIDDEN, compare
 from trainyard.plan.plan_display import format_differences
@@ -62,7 +62,7 @@ def test_every_url_with_a_password_is_told_and_none_without(scheme, user, passwo
     ],
 )
 def test_a_recipe_with_a_secret_is_refused_by_its_field_and_not_repeated(field: str, value: str):
-    done = called("pipelines.definition", "--recipe", str(LAPTOP), "--set", f"{field}={value}")
+    done = call_module("pipelines.definition", "--recipe", str(LAPTOP), "--set", f"{field}={value}")
     assert done.returncode == 1 and f"{field}: looks like a secret" in done.stderr
     assert "a1b2c3d4" not in done.stdout + done.stderr and "Traceback" not in done.stderr
 

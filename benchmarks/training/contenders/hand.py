@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.training.setting import Setting, read, say
+from benchmarks.training.setting import Setting, print_mean_loss, read
 
 
 def loss_of(model: torch.nn.Module, tokens: torch.Tensor, setting: Setting) -> torch.Tensor:
@@ -36,7 +36,7 @@ def train(
         optimizer.step()
         optimizer.zero_grad()
         if setting.logs(step):
-            say(step, loss)
+            print_mean_loss(step, loss)
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import deepspeed
 import torch.distributed as dist
 
 from benchmarks.training.contenders.hand import loss_of
-from benchmarks.training.setting import read, say
+from benchmarks.training.setting import print_mean_loss, read
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
         engine.backward(loss)
         engine.step()
         if setting.logs(step):
-            say(step, loss)
+            print_mean_loss(step, loss)
     dist.destroy_process_group()
 
 

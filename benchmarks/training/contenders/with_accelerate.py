@@ -3,7 +3,7 @@
 from accelerate import Accelerator
 
 from benchmarks.training.contenders.hand import loss_of
-from benchmarks.training.setting import read, say
+from benchmarks.training.setting import print_mean_loss, read
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         schedule.step()
         optimizer.zero_grad()
         if setting.logs(step):
-            say(step, loss)
+            print_mean_loss(step, loss)
     accelerator.end_training()
 
 

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from benchmarks.training.contenders.hand import loss_of
-from benchmarks.training.setting import Setting, read, say
+from benchmarks.training.setting import Setting, print_mean_loss, read
 
 
 class Share(IterableDataset):
@@ -38,7 +38,7 @@ class Say(TrainerCallback):
 
     def on_step_end(self, args, state, control, **_):
         if self.trainer.setting.logs(state.global_step):
-            say(state.global_step, self.trainer.last)
+            print_mean_loss(state.global_step, self.trainer.last)
 
 
 def main() -> None:

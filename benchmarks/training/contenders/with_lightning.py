@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from benchmarks.training.contenders.hand import loss_of
-from benchmarks.training.setting import Setting, read, say
+from benchmarks.training.setting import Setting, print_mean_loss, read
 
 
 class Module(lightning.LightningModule):
@@ -20,7 +20,7 @@ class Module(lightning.LightningModule):
 
     def on_train_batch_end(self, outputs: dict, batch: torch.Tensor, batch_idx: int) -> None:
         if self.setting.logs(batch_idx + 1):
-            say(batch_idx + 1, outputs["loss"])
+            print_mean_loss(batch_idx + 1, outputs["loss"])
 
     def configure_optimizers(self) -> dict:
         optimizer = self.setting.optimizer(self.model)

@@ -12,7 +12,7 @@ from pipelines.definition import from_recipe
 from pipelines.delivery.training_estimate import foresee
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from trainyard.common.errors import ForesightError
 from trainyard.plan.run_cost import Foreseen, NotForeseen
 
@@ -62,7 +62,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "recipe.yaml").write_text(text.replace("ml.m5.large", "ml.g5.xlarge"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(traced_shapes, "FOLDER", home / "shapes")
-        done = called("pipelines.advise", "--recipe", str(home / "recipe.yaml"), "--trace")
+        done = call_module("pipelines.advise", "--recipe", str(home / "recipe.yaml"), "--trace")
     assert done.returncode == 0, done.stderr
     return home
 
@@ -76,7 +76,7 @@ def shapes(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     yield tmp_path
 
 
-def planned(project: Path, *overrides: str) -> Foreseen | NotForeseen:
+def foresee_training(project: Path, *overrides: str) -> Foreseen | NotForeseen:
     body = from_recipe(project / "recipe.yaml", overrides).body
     return foresee(json.loads(body), "us-east-1")["Train"]
 
@@ -88,7 +88,7 @@ def why_not(project: Path, *overrides: str) -> str:
 
 
 def test_a_plan_foresees_the_workload_whose_shapes_are_kept(project: Path, shapes: Path):
-    found = planned(project)
+    found = foresee_training(project)
     assert isinstance(found, Foreseen) and found.seconds.p10 < found.seconds.p90
     assert any(line.startswith("fits: needs ") for line in found.remarks)
     ours = derive_recipe_training(load(project / "recipe.yaml", ()))
@@ -116,11 +116,11 @@ def test_shapes_do_not_speak_for_other_settings(project: Path, shapes: Path):
     file.unlink()
     said = why_not(project)
     assert unknown in said
-    found = planned(project)
+    found = foresee_training(project)
     assert isinstance(found, NotForeseen) and found.why == said
 
 
-def validated(project: Path, *overrides: str) -> list[str]:
+def list_stale_shapes(project: Path, *overrides: str) -> list[str]:
     """Return the message of ``validate`` about the shapes."""
     found = check(from_recipe(project / "recipe.yaml", overrides).body)
     return [one.problem for one in found if one.rule == "traced-shapes-are-stale"]
@@ -129,12 +129,14 @@ def validated(project: Path, *overrides: str) -> list[str]:
 def test_shapes_do_not_speak_for_other_code(project: Path, shapes: Path):
     code = project / "src/kept_somebody/work.py"
     before = code.read_text()
-    assert validated(project) == validated(project, "workload.config.width=513") == []
+    assert (
+        list_stale_shapes(project) == list_stale_shapes(project, "workload.config.width=513") == []
+    )
     try:
         code.write_text(before + "# a comment\n")
         why = "kept_somebody.work has changed since its model was traced"
         assert why in why_not(project)
-        [warned] = validated(project)
+        [warned] = list_stale_shapes(project)
         assert why in warned
     finally:
         code.write_text(before)

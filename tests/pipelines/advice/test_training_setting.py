@@ -33,12 +33,12 @@ def job(*overrides: str, **changed: str) -> dict[str, str]:
     return loop | workload | changed
 
 
-def ours(*overrides: str) -> LoopTraining:
+def derive_training(*overrides: str) -> LoopTraining:
     return derive_recipe_training(load(PROD, overrides))
 
 
 def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
-    found = ours()
+    found = derive_training()
     setting = found.setting
     assert (setting.gpu, setting.gpus, setting.node_size, setting.node_gbps) == (
         "A100-40", 32, 8, 400)  # fmt: skip
@@ -64,7 +64,7 @@ def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
     ],
 )  # fmt: skip
 def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
-    recipe = ours(*overrides)
+    recipe = derive_training(*overrides)
     machine = "ml.p5.48xlarge" if P5 in overrides else "ml.p4d.24xlarge"
     assert derive_job_training(job(*overrides), machine, 4) == recipe
     assert recipe.setting.float8_gather == ("train.loop.float8_all_gather=true" in overrides)
@@ -81,7 +81,7 @@ def test_the_job_says_as_much_as_its_recipe(overrides: tuple[str, ...]):
     ],
 )  # fmt: skip
 def test_what_a_strategy_shards(overrides: tuple[str, ...], shard: str):
-    setting = ours(*overrides).setting
+    setting = derive_training(*overrides).setting
     assert setting.shard == shard
     assert setting.deepspeed == ("train.loop.strategy=deepspeed" in overrides)
 
@@ -110,7 +110,9 @@ def test_what_is_not_foreseen_says_why(where: tuple, changed: dict[str, str], wh
 
 def test_what_is_needed_is_told_with_its_interval_and_the_device():
     shape = {"dim": 4096, "layers": 32, "heads": 32}
-    training = ours(*(f"workload.config.{name}={value}" for name, value in shape.items()))
+    training = derive_training(
+        *(f"workload.config.{name}={value}" for name, value in shape.items())
+    )
     memory = foresee(training.setting)
     said = describe_memory_need(training, memory)
     assert f"needs {memory.peak.p50:.1f} GiB" in said and f"– {memory.peak.p90:.1f})" in said
@@ -145,7 +147,7 @@ def layouts(*overrides: str, nodes: int = 4) -> list[Setting]:
     return [setting for setting, _ in found]
 
 
-def written(setting: Setting, *overrides: str) -> Setting:
+def derive_written_setting(setting: Setting, *overrides: str) -> Setting:
     """Return foresight's setting of the recipe that has the setting's fields."""
     recipe = load(PROD, overrides)
     assert recipe.train.loop
@@ -163,7 +165,7 @@ def test_the_recipe_makes_the_setting_that_was_advised(overrides: tuple[str, ...
     found = {_strategy(one): one for one in layouts(*overrides)}
     assert len(found) > (2 if overrides else 10)
     for setting in found.values():
-        assert written(setting, *overrides) == setting
+        assert derive_written_setting(setting, *overrides) == setting
 
 
 def _strategy(one: Setting) -> tuple:

@@ -68,7 +68,7 @@ def test_a_step_carries_what_its_job_needs_and_nothing_else():
     assert not carried & others and all((CHECKOUT / name).is_file() for name in others)
 
 
-def carried(folder: Path, step: str) -> dict[str, str]:
+def write_step_code(folder: Path, step: str) -> dict[str, str]:
     """Write a step's code into ``folder``; an environment with nothing else of ours to import."""
     for name, content in collect_step_code(CHECKOUT, step, None).items():
         path = folder / "code" / name
@@ -88,14 +88,14 @@ def carried(folder: Path, step: str) -> dict[str, str]:
 @pytest.mark.parametrize("step", ["train", "evaluate"])
 def test_the_carried_code_is_whole(step: str, tmp_path: Path, run_python):
     """Outside the checkout the job prints its help; the other steps' run, below."""
-    env = carried(tmp_path, step)
+    env = write_step_code(tmp_path, step)
     done = run_python(f"code/steps/{step}/job.py", "--help", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
 
 
 def test_the_carried_shard_job_shards(tmp_path: Path, run_python):
     """Run the job with workers, whose imports differ from the job's."""
-    env = carried(tmp_path, "shard")
+    env = write_step_code(tmp_path, "shard")
     (tmp_path / "raw").mkdir()
     for name in "ab":
         lines = [f'{{"key": "{number}", "text": "{name} {number}"}}\n' for number in range(50)]
@@ -110,7 +110,7 @@ def test_the_carried_shard_job_shards(tmp_path: Path, run_python):
 
 
 def test_the_carried_gate_job_judges_scores(tmp_path: Path, run_python):
-    env = carried(tmp_path, "gate")
+    env = write_step_code(tmp_path, "gate")
     Evidence().write(tmp_path / "root")
     done = run_python(
         "code/steps/gate/job.py", "--primary_metric", "loss", "--direction", "lower",

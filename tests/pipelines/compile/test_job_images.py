@@ -65,7 +65,7 @@ def test_an_image_that_aws_does_not_have_is_named_with_those_it_has(override, ex
         choose_inference_image(recipe, REGION)
 
 
-def accepted(version: str, *overrides: str) -> bool:
+def is_version_accepted(version: str, *overrides: str) -> bool:
     try:
         load(PROD, [f"images.pytorch_version={version}", *overrides])
     except RecipeError as error:
@@ -77,10 +77,10 @@ def accepted(version: str, *overrides: str) -> bool:
 def test_a_recipe_passes_with_just_the_images_under_which_it_trains():
     """The training's tests run what passes here under the images' torch: make test-torch."""
     for version in VERSIONS:
-        assert accepted(version, *PIPELINE) == (
+        assert is_version_accepted(version, *PIPELINE) == (
             parse_release(version) >= parse_release(OLDEST_TORCH)
         )
-        assert accepted(version, *FLOAT8) == (parse_release(version) >= (2, 10, 0))
+        assert is_version_accepted(version, *FLOAT8) == (parse_release(version) >= (2, 10, 0))
 
 
 def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():

@@ -35,17 +35,17 @@ RUN = "locks/run.txt"
 HASH = "sha256:" + "0" * 64
 
 
-def whole() -> list[Entry]:
+def read_lock_entries() -> list[Entry]:
     return [entry for name in FILES for entry in parse_lock((CHECKOUT / name).read_text(), name)]
 
 
-def asked(extra: str | None = None) -> Iterator[Requirement]:
+def iter_dependencies(extra: str | None = None) -> Iterator[Requirement]:
     """Yield the dependencies in pyproject.toml, with ``extra`` and the extras that it names."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     lines = project["optional-dependencies"][extra] if extra else project["dependencies"]
     for requirement in map(Requirement, lines):
         if requirement.name == project["name"]:
-            yield from chain.from_iterable(map(asked, requirement.extras))
+            yield from chain.from_iterable(map(iter_dependencies, requirement.extras))
         else:
             yield requirement
 
@@ -73,8 +73,10 @@ def lacking(entries: list[Entry], of: list[Entry]) -> set[tuple[str, str]]:
 
 
 def test_the_lock_covers_what_the_project_and_its_packages_ask_for():
-    entries = whole()
-    assert not [str(r) for r in (*asked(), *asked("dev")) if not fits(r, entries)], "make lock"
+    entries = read_lock_entries()
+    assert not [
+        str(r) for r in (*iter_dependencies(), *iter_dependencies("dev")) if not fits(r, entries)
+    ], "make lock"
     assert not lacking(entries, entries), "make lock"
 
 
@@ -89,9 +91,9 @@ def test_the_training_image_and_make_run_have_the_part_of_the_lock_that_they_nee
     file: str, extra: str, without: set[str]
 ):
     part = parse_lock((CHECKOUT / file).read_text(), file)
-    assert set(e.line for e in part) < set(e.line for e in whole()), "make lock"
-    entries = [*part, *(e for e in whole() if e.name in ("torch", "uv"))]
-    assert not [str(r) for r in asked(extra) if not fits(r, entries)], "make lock"
+    assert set(e.line for e in part) < set(e.line for e in read_lock_entries()), "make lock"
+    entries = [*part, *(e for e in read_lock_entries() if e.name in ("torch", "uv"))]
+    assert not [str(r) for r in iter_dependencies(extra) if not fits(r, entries)], "make lock"
     assert extra == "image" or not lacking(entries, part), "make lock"
     assert not without & {e.name for e in part}
 

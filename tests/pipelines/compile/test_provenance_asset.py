@@ -17,14 +17,14 @@ from tests.documents import keys_that_differ
 from tests.pipelines.test_definition import steps
 
 
-def compiled(commit: str, *overrides: str) -> CompiledPipeline:
+def compile_laptop_recipe(commit: str, *overrides: str) -> CompiledPipeline:
     recipe = load(Path("recipes/laptop.yaml"), overrides)
     return build(recipe, resolve_account(recipe.aws), commit=commit, source=None)
 
 
 @pytest.fixture(scope="module")
 def first() -> CompiledPipeline:
-    return compiled("a" * 40)
+    return compile_laptop_recipe("a" * 40)
 
 
 def record(definition: CompiledPipeline) -> dict:
@@ -33,10 +33,10 @@ def record(definition: CompiledPipeline) -> dict:
 
 
 def test_another_commit_of_the_same_code_changes_the_gates_input_and_nothing_else(first):
-    second = compiled("b" * 40)
+    second = compile_laptop_recipe("b" * 40)
     before, after = steps(json.loads(first.body)), steps(json.loads(second.body))
     assert {name for name in before if before[name] != after[name]} == {"Gate"}
-    assert first.body == compiled("a" * 40).body
+    assert first.body == compile_laptop_recipe("a" * 40).body
     assert blank_record_name(first.body) == blank_record_name(second.body)
     assert record(first) | {"commit": "b" * 40} == record(second)
 
@@ -62,7 +62,7 @@ def test_the_record_names_every_steps_code_and_image(first):
 
 def test_an_image_given_by_digest_is_bound_by_it():
     digest = "sha256:" + "1" * 64
-    found = record(compiled("a", f"images.inference=example.com/mine@{digest}"))
+    found = record(compile_laptop_recipe("a", f"images.inference=example.com/mine@{digest}"))
     assert found["images"]["Register"]["digest"] == digest
     assert found["images"]["Gate"]["digest"] is None  # a tag can be moved
 

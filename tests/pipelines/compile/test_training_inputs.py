@@ -21,7 +21,7 @@ RECIPE = Path("recipes/laptop.yaml")
 CHECKPOINT = "s3://trainyard-laptop/trainyard/trainyard-laptop/checkpoints/0123/4567/step-00000300"
 
 
-def compiled(recipe) -> tuple[dict, dict]:
+def compile_training(recipe) -> tuple[dict, dict]:
     """(arguments of step Train, what the definition knew of the training)."""
     made = build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
     steps = {step.name: step.document for step in iter_steps(json.loads(made.body)["Steps"])}
@@ -31,8 +31,8 @@ def compiled(recipe) -> tuple[dict, dict]:
 
 def test_a_checkpoint_is_a_channel_a_hyperparameter_and_in_the_record():
     asked = f"train.start_from={{checkpoint: {CHECKPOINT}, may_differ: [code, max_steps]}}"
-    train, known = compiled(load(RECIPE, [asked]))
-    fresh, before = compiled(load(RECIPE))
+    train, known = compile_training(load(RECIPE, [asked]))
+    fresh, before = compile_training(load(RECIPE))
     start = train["InputDataConfig"][2]
     assert start["ChannelName"] == "start" and start["InputMode"] == "File"
     source = start["DataSource"]["S3DataSource"]
@@ -55,8 +55,8 @@ def test_a_registered_model_is_looked_up_once_with_its_hash(registry):  # noqa: 
     )
     recipe = load(RECIPE, [f"train.start_from={{model_package: '{arn}'}}"])
     with pytest.raises(DefinitionError, match="was not looked up; set train.start_from.model"):
-        compiled(recipe)
-    train, known = compiled(resolve_start(recipe))
+        compile_training(recipe)
+    train, known = compile_training(resolve_start(recipe))
     assert train["InputDataConfig"][2]["DataSource"]["S3DataSource"]["S3Uri"] == (
         "s3://models/Approved/model.tar.gz"
     )

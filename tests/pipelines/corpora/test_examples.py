@@ -21,7 +21,7 @@ from pipelines.corpora.nycflights13 import (
 )
 from pipelines.recipe.read_recipe import load
 from steps.shard.readers import read
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from training.workloads import Column, load_packing
 from trainyard.common.errors import DataError
 
@@ -136,7 +136,7 @@ def test_both_examples_are_recipes_data():
 
 def test_a_recipe_with_data_of_its_own_is_left_alone():
     recipe = ["--recipe", "recipes/laptop.yaml", "--set", "data.example=null"]
-    done = called("pipelines.corpus", *recipe)
+    done = call_module("pipelines.corpus", *recipe)
     assert done.returncode == 1
     assert "data.example: is not set" in done.stderr and "raw/python-stdlib" in done.stderr
     assert "Traceback" not in done.stderr

@@ -26,7 +26,7 @@ def sagemaker():
     return boto3.client("sagemaker", region_name="us-east-1")
 
 
-def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
+def judge_run_budget(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
     return judge_upcoming_run(predict_run(sagemaker, document, "p", given, exists=False), budget)
 
 
@@ -43,11 +43,13 @@ def said(sagemaker, document: dict, budget: Budget, given: dict) -> Verdict:
 def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs(
     studio: Studio, sagemaker, given: dict, override: str
 ):
-    recipe, changed = (studio.compiled(Change(each)).state.document for each in ((), (override,)))
+    recipe, changed = (
+        studio.compile_change(Change(each)).state.document for each in ((), (override,))
+    )
     for bound, allowed in itertools.product(("limit", "seen", "uncached"), (100.0, 1e6)):
         budget = Budget(usd_per_run=allowed, bound=bound)
-        run = said(sagemaker, recipe, budget, given)
-        whole = said(sagemaker, changed, budget, {})
+        run = judge_run_budget(sagemaker, recipe, budget, given)
+        whole = judge_run_budget(sagemaker, changed, budget, {})
         assert run.holds == whole.holds
         assert run.text.partition(" (")[0] == whole.text.partition(" (")[0]
 
@@ -55,9 +57,9 @@ def test_a_run_with_other_parameters_costs_what_a_recipe_with_those_values_costs
 def test_what_was_seen_with_other_parameters_is_no_ground(studio: Studio, sagemaker):
     document = studio.base.state.document
     budget = Budget(usd_per_run=1, bound="seen")
-    found = said(sagemaker, document, budget, {"MaxSteps": "9"}).text
+    found = judge_run_budget(sagemaker, document, budget, {"MaxSteps": "9"}).text
     assert "every step that runs as long as it may, on demand" in found
-    champion = said(sagemaker, document, budget, {"ChampionArn": "none"})
+    champion = judge_run_budget(sagemaker, document, budget, {"ChampionArn": "none"})
     assert "as long as its longest earlier run" in champion.text
 
 
@@ -89,10 +91,10 @@ def test_a_budget_that_cannot_be_checked_does_not_hold(studio: Studio):
     said = check_budget(Budget(usd_per_run=1), nowhere, mars).text
     assert "mars-north-1 has no price" in said
 
-    def unlimited(body: dict) -> None:
+    def remove_time_limit(body: dict) -> None:
         del body["Steps"][0]["Arguments"]["StoppingCondition"]
 
-    _, _, every = costs(studio, body=unlimited)
+    _, _, every = costs(studio, body=remove_time_limit)
     assert "no time limit" in check_budget(Budget(usd_per_run=1), every, PRICES).text
 
 
@@ -101,7 +103,8 @@ def test_a_limit_is_a_limit_whatever_is_done_within_it(studio: Studio, sagemaker
     for bound in ("limit", "uncached"):
         budget = Budget(usd_per_run=1000, bound=bound)
         short, long = (
-            said(sagemaker, document, budget, given) for given in ({"MaxSteps": "1"}, {})
+            judge_run_budget(sagemaker, document, budget, given)
+            for given in ({"MaxSteps": "1"}, {})
         )
         assert short.text.partition(" (")[0] == long.text.partition(" (")[0]
 
@@ -124,7 +127,7 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
 
 
 def train(studio: Studio, *overrides: str, **given: str) -> Foreseen | NotForeseen:
-    document = apply_parameters(studio.compiled(Change(overrides)).state.document, given)
+    document = apply_parameters(studio.compile_change(Change(overrides)).state.document, given)
     found = foresee(document, "us-east-1")
     assert set(found) == {"Train"}  # nobody claims anything of the others
     return found["Train"]

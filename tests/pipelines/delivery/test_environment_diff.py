@@ -45,13 +45,15 @@ def write(folder: Path, **environments: tuple[str, ...]) -> Path:
 def places(dev: CompiledPipeline, folder: Path, chosen: tuple[str, ...]) -> set[tuple[str, str]]:
     """Where an environment that changes these fields differs from one that changes none."""
     prod = from_recipe(write(folder, prod=chosen), (), "prod")
-    assert trained(dev.body) == trained(prod.body), "another model would be trained"
+    assert read_checkpoint_name(dev.body) == read_checkpoint_name(prod.body), (
+        "another model would be trained"
+    )
     diff = compare_environments(dev, prod).diff
     found = {("pipeline", change.path) for change in (*diff.pipeline, *diff.parameters)}
     return found | {(step.name, change.path) for step in diff.steps for change in step.changes}
 
 
-def trained(body: str) -> str:
+def read_checkpoint_name(body: str) -> str:
     """The name of the training's checkpoints, made of all that shapes the weights."""
     [train] = [step for step in json.loads(body)["Steps"] if step["Name"] == "Train"]
     return train["Arguments"]["CheckpointConfig"]["S3Uri"].rpartition("/")[2]
@@ -67,11 +69,11 @@ def alone(dev, tmp_path_factory):
     """Field → where it makes a difference alone, or with what it needs."""
 
     @cache
-    def found(field: str) -> set[tuple[str, str]]:
+    def find_changed_places(field: str) -> set[tuple[str, str]]:
         fields = tuple(sorted(TOGETHER)) if field in TOGETHER else (field,)
         return places(dev, tmp_path_factory.mktemp("alone"), fields)
 
-    return found
+    return find_changed_places
 
 
 @settings(deadline=None, max_examples=2)
@@ -122,7 +124,7 @@ def test_an_environment_without_a_change_differs_by_its_record_alone(tmp_path: P
     assert (dev.environment, dev.account) == ("dev", "123456789012")
 
 
-def shown(capsys, recipe: Path, *names: str, **more) -> tuple[int, str]:
+def run_plan_diff(capsys, recipe: Path, *names: str, **more) -> tuple[int, str]:
     with pytest.raises(typer.Exit) as done:
         plan.main(recipe, environment=names[0], against=names[1], **more)
     return done.value.exit_code, capsys.readouterr().out
@@ -131,8 +133,8 @@ def shown(capsys, recipe: Path, *names: str, **more) -> tuple[int, str]:
 def test_the_difference_is_shown_without_aws(tmp_path: Path, capsys, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     recipe = write(tmp_path, dev=(), staging=(), prod=tuple(PROD))
-    assert shown(capsys, recipe, "staging", "dev")[0] == 0
-    status, said = shown(capsys, recipe, "prod", "dev")
+    assert run_plan_diff(capsys, recipe, "staging", "dev")[0] == 0
+    status, said = run_plan_diff(capsys, recipe, "prod", "dev")
     assert status == plan.CHANGES
     assert "environment prod against dev" in said
     for line in (
@@ -141,7 +143,7 @@ def test_the_difference_is_shown_without_aws(tmp_path: Path, capsys, monkeypatch
         "--threshold max_bits_per_byte 2.8 → 2.5",
     ):
         assert line in " ".join(said.split())
-    _, text = shown(capsys, recipe, "prod", "dev", as_json=True)
+    _, text = run_plan_diff(capsys, recipe, "prod", "dev", as_json=True)
     assert json.loads(text)["against"] == "dev"
     with pytest.raises(RecipeError, match="--env dve: the recipe has no such .* valid name: dev"):
         plan.main(recipe, environment="prod", against="dve")

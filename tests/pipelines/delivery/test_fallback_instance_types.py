@@ -39,7 +39,7 @@ def document(script: str) -> dict:
 
 
 @pytest.fixture
-def deployed(emulator, monkeypatch: pytest.MonkeyPatch):
+def pipeline_factory(emulator, monkeypatch: pytest.MonkeyPatch):
     """Makes the pipeline whose training runs a script, and whose recipe has two other types."""
     s3, sagemaker = clean_aws(emulator.env, monkeypatch)
     emulator.app.aws.without_capacity = frozenset({FIRST, SECOND})
@@ -81,8 +81,10 @@ def upsert_and_wait(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["start", "upsert"])
-def test_the_next_type_is_tried_until_one_has_capacity(deployed, capsys, monkeypatch, verb: str):
-    tried = deployed(verb)
+def test_the_next_type_is_tried_until_one_has_capacity(
+    pipeline_factory, capsys, monkeypatch, verb: str
+):
+    tried = pipeline_factory(verb)
     with pytest.raises(typer.Exit) as ended:
         if verb == "start":
             main(pipeline=verb, wait=True)
@@ -96,13 +98,15 @@ def test_the_next_type_is_tried_until_one_has_capacity(deployed, capsys, monkeyp
 
 
 @pytest.mark.slow
-def test_what_fails_for_another_reason_or_is_beyond_the_budget_is_not_tried(deployed, emulator):
-    tried = deployed("broken", "exit 3")
+def test_what_fails_for_another_reason_or_is_beyond_the_budget_is_not_tried(
+    pipeline_factory, emulator
+):
+    tried = pipeline_factory("broken", "exit 3")
     emulator.app.aws.without_capacity = frozenset()
     with pytest.raises(typer.Exit) as ended:
         main(pipeline="broken", wait=True)
     assert ended.value.exit_code == 1 and tried() == [FIRST]
-    tried = deployed("dear", budget=0.001)
+    tried = pipeline_factory("dear", budget=0.001)
     with pytest.raises(PlanError, match="budget:"):
         main(pipeline="dear", parameter=[f"{TYPE}={SECOND}"], wait=True)
     assert tried() == []

@@ -31,12 +31,12 @@ def aws(emulator, monkeypatch: pytest.MonkeyPatch):
     return clean_aws(emulator.env, monkeypatch)
 
 
-def edited(value: str) -> dict:
+def make_edit_request(value: str) -> dict:
     """A request with which somebody changes the pipeline without us."""
     return definition(value).state.request()
 
 
-def shown(plan) -> str:
+def render_plan_text(plan) -> str:
     return "\n".join(line.plain for line in render_plan(plan))
 
 
@@ -57,7 +57,7 @@ def test_a_plan_only_reads_and_names_the_files_that_changed(aws):
     assert made and all(name.startswith(READING) for name in made), made
     changes = [change for step in plan.diff.steps for change in step.changes]
     assert {change.note for change in changes} == {"", "1 file: ~ a.txt"}
-    assert "1 file: ~ a.txt" in shown(plan)
+    assert "1 file: ~ a.txt" in render_plan_text(plan)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,14 @@ def test_what_was_edited_elsewhere_is_drift_with_its_difference(aws):
     _, sagemaker = aws
     upsert(definition("1"))
     assert plan_pipeline(definition("2")).drift.kind == "none"
-    sagemaker.update_pipeline(**edited("9"))
+    sagemaker.update_pipeline(**make_edit_request("9"))
     plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "edited"
     changes = [change for step in plan.drift.diff.steps for change in step.changes]
     assert {(c.old, c.new) for c in changes if c.path == "Environment.VALUE"} == {("1", "9")}
-    assert "edited the pipeline at" in shown(plan) and "Environment.VALUE" in shown(plan)
+    assert "edited the pipeline at" in render_plan_text(
+        plan
+    ) and "Environment.VALUE" in render_plan_text(plan)
     upsert(definition("2"))
     assert plan_pipeline(definition("3")).drift.kind == "none"
     arn = sagemaker.describe_pipeline(PipelineName=NAME)["PipelineArn"]
@@ -102,10 +104,10 @@ def test_what_was_edited_elsewhere_is_drift_with_its_difference(aws):
 
 def test_a_pipeline_without_any_record_is_of_unknown_origin(aws):
     _, sagemaker = aws
-    sagemaker.create_pipeline(**edited("1"))
+    sagemaker.create_pipeline(**make_edit_request("1"))
     plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "unknown"
-    assert "drift: unknown, no upsert of this pipeline was recorded yet" in shown(plan)
+    assert "drift: unknown, no upsert of this pipeline was recorded yet" in render_plan_text(plan)
 
 
 def test_an_upsert_that_died_or_somebody_who_went_back_is_no_drift(aws):
@@ -116,7 +118,7 @@ def test_an_upsert_that_died_or_somebody_who_went_back_is_no_drift(aws):
     assert plan_pipeline(definition("3")).drift.kind == "none", "killed after its record"
     held = upsert_lock.Lock(s3, place, NAME, 60)
     held.take()
-    sagemaker.update_pipeline(**edited("9"))  # the tags were to follow
+    sagemaker.update_pipeline(**make_edit_request("9"))  # the tags were to follow
     plan = plan_pipeline(definition("2"))
     assert plan.drift.kind == "interrupted" and upsert_lock.identify_process() == plan.drift.by
     held.release()
@@ -147,7 +149,7 @@ def test_a_plan_is_read_as_it_was_written_and_applied_once(plan_file: Path):
 
 def test_a_pipeline_that_moved_refuses_the_plan_and_says_what_moved(aws, plan_file: Path):
     _, sagemaker = aws
-    sagemaker.update_pipeline(**edited("9"))
+    sagemaker.update_pipeline(**make_edit_request("9"))
     before = deployed_pipeline.describe(sagemaker, NAME)
     message = (
         r"has changed since .*plan.json was created at .*PipelineDescription description 1 → .* 9"

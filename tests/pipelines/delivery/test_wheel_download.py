@@ -60,7 +60,7 @@ def house(text: str, python: str = "3.12") -> Wheelhouse:
     return Wheelhouse("bkt", "code/wheels", (Requirements("requirements.txt", files),), (python,))
 
 
-def stored(s3, house: Wheelhouse) -> dict[str, bytes]:
+def read_stored_wheels(s3, house: Wheelhouse) -> dict[str, bytes]:
     found = s3.list_objects_v2(Bucket="bkt", Prefix=f"{house.key}/").get("Contents", ())
     names = [item["Key"].rpartition("/")[2] for item in found]
     return {n: s3.get_object(Bucket="bkt", Key=f"{house.key}/{n}")["Body"].read() for n in names}
@@ -77,7 +77,7 @@ def test_dependencies_are_resolved_and_torch_is_the_images(s3, index):
     ):
         refuse_missing(s3, [asked])
     number, size = upload_wheels(s3, asked, None)
-    there = stored(s3, asked)
+    there = read_stored_wheels(s3, asked)
     assert {*there} == {"happy-1.0-py3-none-any.whl", "calm-2.5-py3-none-any.whl"}
     assert (number, size) == (2, sum(map(len, there.values())))
     refuse_missing(s3, [asked])
@@ -94,7 +94,7 @@ def test_locked_requirements_are_taken_by_hash_for_the_images_python(s3, index):
     text = line.format("happy", ">=", digest[0]) + line.format("sad", "<", digest[1])
     asked = house(text, "3.14")
     upload_wheels(s3, asked, None)
-    assert {*stored(s3, asked)} == {new.name}
+    assert {*read_stored_wheels(s3, asked)} == {new.name}
     other = house(text.replace(digest[0], "0" * 64), "3.14")
     with pytest.raises(DefinitionError, match="pip finds no wheels for Python 3.14: ERROR: THESE"):
         upload_wheels(s3, other, None)
@@ -107,6 +107,6 @@ def test_a_wheel_for_any_older_glibc_is_taken_and_one_for_another_system_is_not(
     wheel(index, "sad", "1.0", tag="cp310-cp310-win_amd64")
     asked = house("happy==1.0\n")
     upload_wheels(s3, asked, None)
-    assert {*stored(s3, asked)} == {path.name}
+    assert {*read_stored_wheels(s3, asked)} == {path.name}
     with pytest.raises(DefinitionError, match=r"requirements.txt: pip finds no wheels.*sad"):
         upload_wheels(s3, house("sad==1.0\n"), None)

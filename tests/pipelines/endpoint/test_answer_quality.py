@@ -26,7 +26,7 @@ NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
 RECORD = RecordedQuality("version-2", "log_loss", True, 0.5, 0.01)
 
 
-def answered(probability: Any, truth: float | None, **more: Any) -> RecordedRequest:
+def make_recorded_answer(probability: Any, truth: float | None, **more: Any) -> RecordedRequest:
     return RecordedRequest(
         {}, {"probability": probability}, **{"variant": "version-2", **more}, truth=truth
     )
@@ -69,10 +69,14 @@ def test_only_worse_than_the_margin_counts(lower: bool, metric: str):
 
 
 def test_what_another_model_answered_and_what_cannot_be_compared_is_left_out():
-    right = [answered(0.9, n % 2) for n in range(40)]
-    wrong = [answered(1.5, 1), answered(0.5, 2), answered(0.5, None)]
+    right = [make_recorded_answer(0.9, n % 2) for n in range(40)]
+    wrong = [
+        make_recorded_answer(1.5, 1),
+        make_recorded_answer(0.5, 2),
+        make_recorded_answer(0.5, None),
+    ]
     wrong.append(RecordedRequest({}, None, "version-2"))
-    other = [answered(0.0, 1, variant="version-1")] * 40
+    other = [make_recorded_answer(0.0, 1, variant="version-1")] * 40
     found, notes = judge_quality([*right, *wrong, *other], "probability", None, RECORD)
     assert found is not None and found.movement.endswith("of 40 answers")
     assert [*notes] == ["log_loss: 4 of 44 truths not compared: not a probability and a truth of "
@@ -82,7 +86,9 @@ def test_what_another_model_answered_and_what_cannot_be_compared_is_left_out():
     assert [*notes] == ["log_loss: not compared, too few truths of version-2: 0"]
     record = RecordedQuality("version-2", "mae", True, 0.5, 0.01)
     values = [0.4, 0.6, float("nan"), float("inf"), 10**400, True, "1"]
-    found, notes = judge_quality([answered(v, 0.0) for v in values], "probability", None, record)
+    found, notes = judge_quality(
+        [make_recorded_answer(v, 0.0) for v in values], "probability", None, record
+    )
     assert found is not None and found.movement == "0.5 when evaluated → 0.5 of 2 answers"
     assert [*notes] == ["mae: 5 of 7 truths not compared: not a number and its truth"]
 

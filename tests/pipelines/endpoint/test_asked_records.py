@@ -99,7 +99,7 @@ def test_a_line_is_a_request_or_counts_as_unread_whatever_stands_in_it(place: st
     }
 
 
-def captured(s3: Any, endpoint: str, body: bytes) -> Source:
+def read_captured_file(s3: Any, endpoint: str, body: bytes) -> Source:
     """What is read of a file that was captured now."""
     now = datetime.now(UTC)
     put(s3, f"{endpoint}/v-1/{now:%Y/%m/%d/%H}/x.jsonl", body)
@@ -109,7 +109,7 @@ def captured(s3: Any, endpoint: str, body: bytes) -> Source:
 
 @pytest.mark.parametrize("raw", [b"[]", b"[" * 100_000, b"\xff", b'{"eventMetadata": []}'])
 def test_a_line_that_is_no_event_is_counted(s3: Any, raw: bytes):
-    source = captured(s3, "n/e", raw + b"\n" + line(b'{"a": 1}').encode())
+    source = read_captured_file(s3, "n/e", raw + b"\n" + line(b'{"a": 1}').encode())
     assert (source.number, source.unread) == (1, 1)
 
 
@@ -118,7 +118,10 @@ def test_a_line_ends_at_a_line_feed_alone(s3: Any):
     text = '{"a": "x\u2028y"}'
     event = json.dumps(json.loads(line(text.encode())), ensure_ascii=False)
     put(s3, "u/a.jsonl", text.encode())
-    sources = captured(s3, "u/e", event.encode()), read_record_files(s3, "s3://bkt/u/a.jsonl")
+    sources = (
+        read_captured_file(s3, "u/e", event.encode()),
+        read_record_files(s3, "s3://bkt/u/a.jsonl"),
+    )
     for source in sources:
         assert [asked.record for asked in source.requests] == [{"a": "x\u2028y"}]
 

@@ -24,14 +24,16 @@ def cells(values: np.ndarray) -> Cells:
     return [str(value) for value in values]
 
 
-def one(before: Cells, now: Cells, *, number: bool = True) -> dict[str, Change]:
+def find_changes(before: Cells, now: Cells, *, number: bool = True) -> dict[str, Change]:
     found = find_drift({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
     return {change.respect: change for change in found}
 
 
 def test_a_shifted_number_has_about_the_divergence_of_its_distributions():
     random = np.random.default_rng(0)
-    found = one(cells(random.normal(size=5000)), cells(random.normal(0.5, 1, 5000)))[VALUES]
+    found = find_changes(cells(random.normal(size=5000)), cells(random.normal(0.5, 1, 5000)))[
+        VALUES
+    ]
     assert found.psi == pytest.approx(0.25, abs=0.05), "Jeffreys' divergence"
     index = compute_psi(np.array([1e9, 1e9]), np.array([1e9, 3e9]))
     assert index == pytest.approx(0.25 * np.log(1.5) - 0.25 * np.log(0.5), rel=1e-6)
@@ -39,29 +41,35 @@ def test_a_shifted_number_has_about_the_divergence_of_its_distributions():
 
 
 def test_a_movement_is_told_in_words():
-    found = one(["0"] * 80 + ["1"] * 20, ["0"] * 51 + ["5"] * 49)[VALUES]
+    found = find_changes(["0"] * 80 + ["1"] * 20, ["0"] * 51 + ["5"] * 49)[VALUES]
     assert found.has_drifted and found.movement == "from 5 on: 0.0% → 49.0%"
     for moved in ("-1.0", "1.0"):
-        assert one(["0"] * 50, [moved] * 50)[VALUES].has_drifted
-    found = one(["1", "2"] * 50, ["1", None] * 50)
+        assert find_changes(["0"] * 50, [moved] * 50)[VALUES].has_drifted
+    found = find_changes(["1", "2"] * 50, ["1", None] * 50)
     assert found[MISSING].has_drifted and found[MISSING].movement == "missing 0.0% → 50.0%"
-    assert [*one(["1", "2"] * 50, [None] * 100)] == [MISSING]
-    assert one(["1", "2"] * 50, ["many"] * 100)[MISSING].has_drifted, "text where numbers were"
-    found = one(["a", "b"] * 100, ["a", "c"] * 100, number=False)[VALUES]
+    assert [*find_changes(["1", "2"] * 50, [None] * 100)] == [MISSING]
+    assert find_changes(["1", "2"] * 50, ["many"] * 100)[MISSING].has_drifted, (
+        "text where numbers were"
+    )
+    found = find_changes(["a", "b"] * 100, ["a", "c"] * 100, number=False)[VALUES]
     assert found.has_drifted and found.movement in ("b 50.0% → 0.0%", "c 0.0% → 50.0%")
 
 
 def test_trifles_are_no_drift_and_fewer_digits_are_the_same_numbers():
     random = np.random.default_rng(0)
-    found = one(cells(random.normal(size=9000)), cells(random.normal(0.1, 1, 9000)))[VALUES]
+    found = find_changes(cells(random.normal(size=9000)), cells(random.normal(0.1, 1, 9000)))[
+        VALUES
+    ]
     assert found.chance < 1e-6 and found.psi < 0.1 and not found.has_drifted
     knots = np.random.default_rng(0).integers(5, 12, (2, 500)) * 1.15078
-    found = one(cells(knots[0]), [f"{value:.10g}" for value in knots[1]])[VALUES]
+    found = find_changes(cells(knots[0]), [f"{value:.10g}" for value in knots[1]])[VALUES]
     assert not found.has_drifted and found.chance > 0.05
 
 
 def test_what_never_repeats_is_not_told_apart():
-    found = one([f"a{n}" for n in range(99)], [f"b{n}" for n in range(99)], number=False)[VALUES]
+    found = find_changes([f"a{n}" for n in range(99)], [f"b{n}" for n in range(99)], number=False)[
+        VALUES
+    ]
     assert not found.has_drifted and found.movement == "no frequent value"
 
 
@@ -94,9 +102,9 @@ TEXTS = st.lists(st.none() | st.sampled_from(["", "nan", "inf", "1", "2.5", "-7"
 def test_any_cells_have_a_finite_answer(before: Cells, now: Cells, number: bool):
     if not before or not now:
         return
-    found = one(before, now, number=number)
+    found = find_changes(before, now, number=number)
     assert all(0 <= c.chance <= 1 and 0 <= c.psi < np.inf for c in found.values()) and found
-    same = one(before, before, number=number)
+    same = find_changes(before, before, number=number)
     assert not any(change.has_drifted for change in same.values())
 
 
@@ -108,8 +116,8 @@ def ids(low: int, high: int, size: int, seed: int) -> Cells:
     return cells(np.random.default_rng(seed).integers(low, high, size))
 
 
-def drifted(before: Cells, now: Cells, *, number: bool) -> list[str]:
-    found = one(before, now, number=number).values()
+def list_value_movements(before: Cells, now: Cells, *, number: bool) -> list[str]:
+    found = find_changes(before, now, number=number).values()
     return [change.movement for change in found if change.has_drifted and change.respect == VALUES]
 
 
@@ -122,15 +130,17 @@ def test_a_few_records_far_outside_are_drift(size: int, share: float, change):
     now = numbers_of(size, 1)
     moved = np.random.default_rng(2).random(size) < share
     now[moved] = change(now[moved])
-    found = drifted(cells(numbers_of(size, 0)), cells(now), number=True)
+    found = list_value_movements(cells(numbers_of(size, 0)), cells(now), number=True)
     assert any(" → " in what for what in found)
 
 
 def test_a_sentinel_that_the_baseline_has_now_and_then_is_drift_once_it_is_frequent():
     before, now = numbers_of(800, 0), numbers_of(800, 1)
     before[:2], now[:50] = -999, -999
-    assert drifted(cells(before), cells(now), number=True)
-    assert drifted(ids(0, 4000, 10_000, 0), ids(0, 2000, 10_000, 1), number=False), "half are gone"
+    assert list_value_movements(cells(before), cells(now), number=True)
+    assert list_value_movements(ids(0, 4000, 10_000, 0), ids(0, 2000, 10_000, 1), number=False), (
+        "half are gone"
+    )
 
 
 @pytest.mark.parametrize("number", [False, True])
@@ -140,17 +150,17 @@ def test_identifiers_replaced_by_others_are_drift(values: int, size: int, number
     before = ids(0, values, size, 0)
     odd = [str(2 * int(x) + 1) for x in ids(0, values, size, 1)]
     before = [str(2 * int(x)) for x in before]
-    assert drifted(before, odd, number=number)
+    assert list_value_movements(before, odd, number=number)
     same = [str(2 * int(x)) for x in ids(0, values, size, 2)]
-    assert not drifted(before, same, number=number)
+    assert not list_value_movements(before, same, number=number)
 
 
 def test_requests_that_are_sent_again_are_no_drift():
     """Each of a customer's requests within the hour has the same measured value."""
     before, now = (cells(np.repeat(numbers_of(400, seed), 3)) for seed in (0, 1))
-    assert not drifted(before, now, number=True)
+    assert not list_value_movements(before, now, number=True)
     before, now = ([f"{side}{n // 3}" for n in range(1200)] for side in "ab")
-    assert not drifted(before, now, number=False)
+    assert not list_value_movements(before, now, number=False)
 
 
 SETS = ["deploy.endpoint=live", "deploy.capture_share=1", "monitor.days=7"]
@@ -165,7 +175,7 @@ def source(record: Mapping[str, Any], answer: Any = None, variant: str = NO_VARI
     return found
 
 
-def looked(asked: Source, baseline: Source, *sets: str) -> Period:
+def compare_recipe_sources(asked: Source, baseline: Source, *sets: str) -> Period:
     recipe: Recipe = load(CHECKOUT / "examples/trainer.yaml", [*SETS, *sets])
     assert recipe.monitor is not None
     return compare_sources(recipe, recipe.monitor, asked, baseline)
@@ -174,16 +184,16 @@ def looked(asked: Source, baseline: Source, *sets: str) -> Period:
 def test_labels_of_raw_records_are_no_features_and_columns_that_requests_had_before_are():
     asked = source({"a": "x"}, variant="version-1")
     raw = source({"a": "x", "order_id": "7", "label": "l"})
-    found = looked(asked, raw)
+    found = compare_recipe_sources(asked, raw)
     assert [*found.before.columns] == ["a"] and found.list_drifted_features(
         "values", "missing"
     ) == []
     assert "order_id, label: not compared, because no request has them" in "; ".join(found.notes)
-    named = looked(asked, raw, "monitor.features=[label]")
+    named = compare_recipe_sources(asked, raw, "monitor.features=[label]")
     assert named.list_drifted_features("missing") == ["label"]
     both = {"a": "x", "b": "y"}
     for earlier in (source(both, variant="version-1"), source(both, answer=ANSWER)):
-        assert looked(asked, earlier).list_drifted_features("missing") == ["b"]
+        assert compare_recipe_sources(asked, earlier).list_drifted_features("missing") == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -197,9 +207,9 @@ def test_labels_of_raw_records_are_no_features_and_columns_that_requests_had_bef
 def test_a_prediction_that_no_answer_has_is_refused(path: str, near: str):
     asked = source({"a": "x"}, ANSWER, "version-1")
     with pytest.raises(RecipeError, match=f"prediction: none of 100 .* number '{path}'; {near}"):
-        looked(asked, asked, f"monitor.prediction={path}")
-    found = looked(asked, asked, "monitor.prediction=outputs.price")
+        compare_recipe_sources(asked, asked, f"monitor.prediction={path}")
+    found = compare_recipe_sources(asked, asked, "monitor.prediction=outputs.price")
     assert "answer.outputs.price" in found.before.columns
     scores = source({"a": "x"}, {"price": 1}, "version-1")
     with pytest.raises(RecipeError, match=r"prediction of the baseline: none of 100"):
-        looked(asked, scores, "monitor.prediction=outputs.price")
+        compare_recipe_sources(asked, scores, "monitor.prediction=outputs.price")

@@ -43,7 +43,9 @@ SETS = ["deploy.endpoint=models", "deploy.bake_minutes=0.5", "deploy.capture_sha
 SAID: list[str] = []
 
 
-def packaged(number: int, level: float, group: str = "models", name: str = "bits_per_byte") -> str:
+def register_package(
+    number: int, level: float, group: str = "models", name: str = "bits_per_byte"
+) -> str:
     """Register and approve a model whose answers have that mean under a name; return its package's
     ARN.
     """
@@ -82,23 +84,27 @@ def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipe]:
         yield load(CHECKOUT / "recipes/laptop.yaml", SETS)
 
 
-def released(recipe: Recipe, package: str) -> rollout.Outcome:
+def release_package(recipe: Recipe, package: str) -> rollout.Outcome:
     capture = "s3://trainyard-laptop/captured"
     return deploy_release(Release(recipe, package, ROLE, capture), SAID.append)
 
 
 def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
     sagemaker: Any = boto3.client("sagemaker")
-    first, better, worse = packaged(1, 1.0), packaged(2, 0.9), packaged(3, 3.0)
+    first, better, worse = (
+        register_package(1, 1.0),
+        register_package(2, 0.9),
+        register_package(3, 3.0),
+    )
     assert find_served_package(sagemaker, "models") is None
-    assert released(recipe, first).is_serving
+    assert release_package(recipe, first).is_serving
     assert find_served_package(sagemaker, "models") == first
     with pytest.raises(GateError, match="only one model"):
         roll_back_endpoint("models", "us-east-1", SAID.append)
     with Load(os.environ, "models", lambda _: {"Body": b"{}"}) as load:
-        good = released(recipe, better)
+        good = release_package(recipe, better)
         assert good.is_serving, good
-        bad = released(recipe, worse)
+        bad = release_package(recipe, worse)
         assert not bad.is_serving and find_config_package(sagemaker, bad.config) == better
         assert "its answers are worse" in "\n".join(SAID)
         assert "models-models-3-worse" in bad.reason
@@ -113,8 +119,12 @@ def test_from_the_first_model_to_the_way_back(recipe: Recipe) -> None:
 
 def test_a_quality_that_no_answer_has_is_refused_or_rolled_back(recipe: Recipe) -> None:
     sagemaker, s3 = boto3.client("sagemaker"), boto3.client("s3")
-    first, second, other = packaged(1, 1.0), packaged(2, 1.0), packaged(3, 1.0, name="nats")
-    assert released(recipe, first).is_serving
+    first, second, other = (
+        register_package(1, 1.0),
+        register_package(2, 1.0),
+        register_package(3, 1.0, name="nats"),
+    )
+    assert release_package(recipe, first).is_serving
     sets = [*SETS, "deploy.compare={quality: nats}"]
     renamed = load(CHECKOUT / "recipes/laptop.yaml", sets)
     with Load(os.environ, "models", lambda _: {"Body": b"{}"}):
@@ -122,11 +132,11 @@ def test_a_quality_that_no_answer_has_is_refused_or_rolled_back(recipe: Recipe) 
             time.sleep(0.1)
         said = r"quality: none of .* has a number 'nats'; (nearest|valid) .*bits_per_byte"
         with pytest.raises(RecipeError, match=said):
-            released(renamed, second)
+            release_package(renamed, second)
         assert len(sagemaker.list_models()["Models"]) == 1, "nothing was made"
         SAID.clear()
-        assert not released(recipe, other).is_serving
+        assert not release_package(recipe, other).is_serving
         assert "its answers lack the compared number" in "\n".join(SAID)
     SAID.clear()
-    assert released(recipe, second).is_serving
+    assert release_package(recipe, second).is_serving
     assert "too few to compare; capture more" in "\n".join(SAID)

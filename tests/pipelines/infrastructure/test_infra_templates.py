@@ -12,7 +12,7 @@ from pipelines.definition import from_recipe
 from pipelines.infrastructure.infra_templates import Facts, Part, render_template
 from pipelines.infrastructure.serving_roles import build_subject
 from pipelines.recipe.read_recipe import load
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.role_template import dump, read
 
@@ -99,8 +99,8 @@ def test_what_the_recipe_says_is_filled_in_and_the_roles_are_those_of_the_derive
 
 def test_the_command_prints_a_part_and_the_variables_of_a_workflow():
     words = ("--recipe", "recipes/laptop.yaml", "--as", "cloudformation")
-    done = called("pipelines.infra", *words, "--ci", "github")
+    done = call_module("pipelines.infra", *words, "--ci", "github")
     assert done.returncode == 0 and "token.actions.githubusercontent.com" in done.stdout
     assert "variable ARTIFACT_BUCKET=trainyard-laptop" in done.stderr
-    both = called("pipelines.infra", *words, "--ci", "github", "--part", "storage")
+    both = call_module("pipelines.infra", *words, "--ci", "github", "--part", "storage")
     assert both.returncode == 1 and "each is a stack of its own" in both.stderr

@@ -74,7 +74,7 @@ class Held:
 
 
 @pytest.fixture(scope="module")
-def held(emulator, aws_environment, state, tmp_path_factory) -> Iterator[Held]:
+def held_roles(emulator, aws_environment, state, tmp_path_factory) -> Iterator[Held]:
     checkout = checkout_in(tmp_path_factory.mktemp("checkout"))
     found = Held(register(emulator, state, checkout), {}, defaultdict(list))
     sets = [*SETS, *TRUTHS]
@@ -93,26 +93,26 @@ def held(emulator, aws_environment, state, tmp_path_factory) -> Iterator[Held]:
     yield found
 
 
-def test_both_suffice_and_neither_can_approve(held: Held) -> None:
-    first, second, sagemaker = held.package.arn, another(), boto3.client("sagemaker")
+def test_both_suffice_and_neither_can_approve(held_roles: Held) -> None:
+    first, second, sagemaker = held_roles.package.arn, another(), boto3.client("sagemaker")
     for role in ("deploy", "monitor"):
         approving = {"ModelPackageArn": first, "ModelApprovalStatus": "Approved"}
         with pytest.raises(ClientError, match="allows the sagemaker:UpdateModelPackage action"):
-            held.client(role, "sagemaker").update_model_package(**approving)
+            held_roles.client(role, "sagemaker").update_model_package(**approving)
     for package in (first, second):
         approve(package, reason="a test")
-    held.requests.clear()
-    assert held.verb("deploy", "pipelines.deploy", first)[0] == 0
+    held_roles.requests.clear()
+    assert held_roles.verb("deploy", "pipelines.deploy", first)[0] == 0
     body = json.dumps({"text": "def f(x):\n    return x\n"}).encode()
     asked = {"Body": body, "ContentType": "application/json"}
-    with Load(held.package.env, "live", lambda _: asked, clients=1, pause=0.2):
-        status, said = held.verb("deploy", "pipelines.deploy", second)
+    with Load(held_roles.package.env, "live", lambda _: asked, clients=1, pause=0.2):
+        status, said = held_roles.verb("deploy", "pipelines.deploy", second)
         assert (status, find_served_package(sagemaker, "live")) == (0, second), said
-    status, said = held.verb("deploy", "pipelines.deploy", "--rollback")
+    status, said = held_roles.verb("deploy", "pipelines.deploy", "--rollback")
     assert (status, find_served_package(sagemaker, "live")) == (0, first), said
 
     point = {"MetricData": [{"MetricName": "WorseThanServing", "Value": 1.0}]}
-    cloudwatch = held.client("deploy", "cloudwatch")
+    cloudwatch = held_roles.client("deploy", "cloudwatch")
     cloudwatch.put_metric_data(Namespace="Trainyard", **point)
     with pytest.raises(ClientError, match="allows the cloudwatch:PutMetricData action"):
         cloudwatch.put_metric_data(Namespace="AWS/SageMaker", **point)
@@ -120,24 +120,24 @@ def test_both_suffice_and_neither_can_approve(held: Held) -> None:
     base = "\n".join(json.dumps({"text": "x" * n}) for n in range(200))
     boto3.client("s3").put_object(Bucket=BUCKET, Key="base/a.jsonl", Body=base.encode())
     boto3.client("sns").create_topic(Name="drift")
-    status, said = held.verb("", "pipelines.upsert")
+    status, said = held_roles.verb("", "pipelines.upsert")
     assert status == 0, said
-    status, said = held.verb("monitor", "pipelines.monitor", "--start")
+    status, said = held_roles.verb("monitor", "pipelines.monitor", "--start")
     assert status == 1 and "started arn" in said, said
     # A language model has no truths; another one's are read beside its package's evaluation.
-    assert find_served_package(held.client("monitor", "sagemaker"), "live") == first
-    s3 = held.client("monitor", "s3")
+    assert find_served_package(held_roles.client("monitor", "sagemaker"), "live") == first
+    s3 = held_roles.client("monitor", "s3")
     [*iter_daily_lines(s3, f"s3://{BUCKET}/truths/", datetime.now(UTC), datetime.now(UTC))]
-    bucket, key = split(held.package.evaluation_uri)
+    bucket, key = split(held_roles.package.evaluation_uri)
     s3.get_object(Bucket=bucket, Key=key)
 
 
 @pytest.mark.parametrize("role", ["deploy", "monitor"])
-def test_each_statement_is_needed(held: Held, role: str) -> None:
+def test_each_statement_is_needed(held_roles: Held, role: str) -> None:
     """After the test before, by whose requests it is judged."""
-    statements = held.policies[role]["Statement"]
+    statements = held_roles.policies[role]["Statement"]
     for left_out in statements:
         rest = {"Statement": [one for one in statements if one is not left_out]}
         policies = Policies(identity=(read_policy("rest", rest),))
-        denied = [r for r in held.requests[role] if not evaluate(r, policies).is_allowed]
+        denied = [r for r in held_roles.requests[role] if not evaluate(r, policies).is_allowed]
         assert {r.action for r in denied} & {*left_out["Action"]}, left_out["Sid"]

@@ -9,7 +9,13 @@ from botocore.exceptions import ClientError
 from pipelines.corpora.stdlib import pack_sources
 from pipelines.delivery.pipeline_objects import ensure_bucket, sync
 from pipelines.recipe.config import Recipe
-from tests.pipelines.landing_zones.verbs import called, recipe_of, rendered, said, words
+from tests.pipelines.landing_zones.verbs import (
+    call_verb,
+    describe_failure,
+    recipe_of,
+    render_infra,
+    words,
+)
 from tests.pipelines.landing_zones.zones import Zone
 from trainyard.aws_clients import create_client
 from trainyard.common.errors import TrainyardError
@@ -29,12 +35,12 @@ def _ran(zone: Zone) -> str:
     environment = next(iter(zone.environments), None)
     recipe, chosen = recipe_of(zone, environment), words(zone, environment, offline=True)
     _put_data(recipe)
-    if problem := said(called("package", *chosen)):
+    if problem := describe_failure(call_verb("package", *chosen)):
         return problem
-    if problem := _deployed(zone, chosen, str(recipe.aws.region)):
+    if problem := _deploy_zone(zone, chosen, str(recipe.aws.region)):
         return problem
     verb = ["upsert", *chosen, "--start"] if zone.deploy == "upsert" else ["start", *chosen]
-    return said(called(*verb, "--wait")) or _missing(recipe)
+    return describe_failure(call_verb(*verb, "--wait")) or _missing(recipe)
 
 
 def _put_data(recipe: Recipe) -> None:
@@ -60,12 +66,12 @@ def _texts(uri: str) -> dict[str, bytes]:
     return pack_sources((f"{uri}-{n}", text.format(n=n, uri=uri) * 20) for n in range(30))
 
 
-def _deployed(zone: Zone, chosen: list[str], region: str) -> str:
+def _deploy_zone(zone: Zone, chosen: list[str], region: str) -> str:
     """Deploy roles, and the pipeline unless an upsert does; return what was in the way."""
     if zone.deploy == "upsert":
-        return said(called("permissions", *chosen, "--deploy"))
-    done = rendered(zone, chosen, zone.deploy)
-    if problem := said(done):
+        return describe_failure(call_verb("permissions", *chosen, "--deploy"))
+    done = render_infra(zone, chosen, zone.deploy)
+    if problem := describe_failure(done):
         return problem
     template = done.stdout
     if zone.deploy == "terraform":

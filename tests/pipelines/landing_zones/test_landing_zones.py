@@ -22,8 +22,8 @@ from tests.pipelines.landing_zones.zones import (
     AXES,
     REFUSED,
     Zone,
-    generated,
-    invented,
+    generate_zones,
+    list_invented_zones,
     pairs,
     pairwise,
 )
@@ -32,7 +32,7 @@ from trainyard.emulator.server import serve
 from trainyard.permissions.policy_documents import read_control_policies
 
 pytestmark = pytest.mark.sweep
-ZONES = {zone.name: zone for zone in invented()}
+ZONES = {zone.name: zone for zone in list_invented_zones()}
 GENERATED, RUN = 30, 5
 """Generated zones, and how many of them are run, too."""
 
@@ -53,8 +53,8 @@ def problems(zone: Zone, folder: Path, run: bool) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> list[Zone]:
-    return generated(tmp_path_factory.mktemp("zones"), GENERATED, 0)
+def generated_zones(tmp_path_factory) -> list[Zone]:
+    return generate_zones(tmp_path_factory.mktemp("zones"), GENERATED, 0)
 
 
 def test_thirty_combinations_have_every_pair_and_a_seed_repeats_them():
@@ -75,9 +75,9 @@ def test_an_invented_zone_runs_to_a_registered_package(name: str, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("number", range(GENERATED))
-def test_the_verbs_take_a_generated_zone_as_it_stands(number: int, made, tmp_path: Path):
-    zone = made[number]
-    run = zone in [one for one in made if one.runs][:RUN]
+def test_the_verbs_take_a_generated_zone_as_it_stands(number: int, generated_zones, tmp_path: Path):
+    zone = generated_zones[number]
+    run = zone in [one for one in generated_zones if one.runs][:RUN]
     assert list(problems(zone, tmp_path, run)) == [], zone.has
 
 

@@ -16,14 +16,14 @@ from tests.pipelines.landing_zones.zones import Zone
 GAPS = 2  # exit status of permissions: something cannot be derived, and is named
 
 
-def called(module: str, *words: str) -> Result:
+def call_verb(module: str, *words: str) -> Result:
     """Run a verb, as on the command line."""
     app = typer.Typer(add_completion=False)
     app.command()(importlib.import_module(f"pipelines.{module}").main)
     return CliRunner().invoke(app, list(words))
 
 
-def said(done: Result, allowed: Sequence[int] = (0,)) -> str:
+def describe_failure(done: Result, allowed: Sequence[int] = (0,)) -> str:
     """Return what a verb said that failed; nothing of one that did not."""
     if done.exit_code in allowed:
         return ""
@@ -47,23 +47,23 @@ def verbs(zone: Zone, environment: str | None, folder: Path) -> dict[str, Callab
     plain = words(zone, environment, offline=False)
     asking = words(zone, environment, offline=True)
     return {
-        "validate": lambda: said(called("validate", *plain)),
-        "plan": lambda: said(called("plan", *asking), (0, 2)),
-        "package": lambda: said(called("package", *asking)),
-        "cloudformation": lambda: _linted(zone, plain, folder),
-        "beside": lambda: _beside(zone, plain),
-        "permissions": lambda: _checked(zone, plain, folder),
+        "validate": lambda: describe_failure(call_verb("validate", *plain)),
+        "plan": lambda: describe_failure(call_verb("plan", *asking), (0, 2)),
+        "package": lambda: describe_failure(call_verb("package", *asking)),
+        "cloudformation": lambda: _lint_template(zone, plain, folder),
+        "beside": lambda: _check_beside_templates(zone, plain),
+        "permissions": lambda: _check_permissions(zone, plain, folder),
     }
 
 
-def rendered(zone: Zone, chosen: Sequence[str], form: str) -> Result:
+def render_infra(zone: Zone, chosen: Sequence[str], form: str) -> Result:
     """Return what ``infra`` prints of the zone."""
-    return called("infra", *chosen, "--as", form, *zone.infra)
+    return call_verb("infra", *chosen, "--as", form, *zone.infra)
 
 
-def _linted(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
-    done = rendered(zone, chosen, "cloudformation")
-    if problem := said(done):
+def _lint_template(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
+    done = render_infra(zone, chosen, "cloudformation")
+    if problem := describe_failure(done):
         return problem
     (folder / "pipeline.yaml").write_text(done.stdout, encoding="utf-8")
     return _lint(zone, done.stdout)
@@ -81,25 +81,25 @@ BESIDE = (
 )
 
 
-def _beside(zone: Zone, chosen: Sequence[str]) -> str:
+def _check_beside_templates(zone: Zone, chosen: Sequence[str]) -> str:
     """Look whether what lies beside the pipeline is a template, and names no stack of ours."""
     problems = []
     for option in BESIDE:
-        done = called("infra", *chosen, "--as", "cloudformation", *option)
+        done = call_verb("infra", *chosen, "--as", "cloudformation", *option)
         if "--ci codepipeline: " in str(done.exception):  # refused by name
             continue
-        problem = said(done) or _lint(zone, done.stdout)
+        problem = describe_failure(done) or _lint(zone, done.stdout)
         if "ImportValue" in done.stdout:
             problem = "imports from another stack"
         problems += [f"{option[-1]}: {problem}"] if problem else []
     return "\n".join(problems)
 
 
-def _checked(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
+def _check_permissions(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
     """Compare the roles of the rendered template with the derived ones."""
     if zone.one_role:
-        return said(called("permissions", *chosen, "--role", "job"), (0, GAPS))
+        return describe_failure(call_verb("permissions", *chosen, "--role", "job"), (0, GAPS))
     template = folder / "pipeline.yaml"
     if not template.exists():
         return "there is no template"
-    return said(called("permissions", *chosen, "--check", str(template)), (0, GAPS))
+    return describe_failure(call_verb("permissions", *chosen, "--check", str(template)), (0, GAPS))

@@ -54,12 +54,12 @@ def read(folder: Path) -> Zone:
     return Zone(folder=folder, **given | lists)
 
 
-def invented() -> list[Zone]:
+def list_invented_zones() -> list[Zone]:
     """Return the zones of this folder, by name."""
     return [read(path.parent) for path in sorted(HERE.glob(f"zones/*/{ZONE}"))]
 
 
-def written(folder: Path, recipe: dict[str, Any], about: dict[str, Any]) -> Zone:
+def write_zone(folder: Path, recipe: dict[str, Any], about: dict[str, Any]) -> Zone:
     """Write a zone into a new folder, and read it."""
     folder.mkdir(parents=True)
     (folder / RECIPE).write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
@@ -112,13 +112,13 @@ def _adds(missing: set, row: Row, value: tuple[str, str]) -> int:
     return -1 if REFUSED & made else len(missing & made)
 
 
-def generated(folder: Path, number: int, seed: int) -> list[Zone]:
+def generate_zones(folder: Path, number: int, seed: int) -> list[Zone]:
     """Write so many generated zones into the folder."""
     rows = pairwise(AXES, number, seed)
-    return [_written(folder / f"generated-{n:02}", row) for n, row in enumerate(rows)]
+    return [_write_row_zone(folder / f"generated-{n:02}", row) for n, row in enumerate(rows)]
 
 
-def _written(folder: Path, row: Row) -> Zone:
+def _write_row_zone(folder: Path, row: Row) -> Zone:
     region, (partition, suffix) = row["region"], REGIONS[row["region"]]
     text = Template(SETTINGS).substitute(
         {"ACCOUNT": ACCOUNT, "REGION": region, "PARTITION": partition, "SUFFIX": suffix}
@@ -132,7 +132,7 @@ def _written(folder: Path, row: Row) -> Zone:
         del tree["environments"]["prod"]["budget"]
     if row["work"] != "script":
         tree = {"extends": str(HERE / "small.yaml")} | tree
-    return written(folder, tree, _about(row, partition, parts))
+    return write_zone(folder, tree, _about(row, partition, parts))
 
 
 def _about(row: Row, partition: str, parts: Mapping[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ TAKES = {
 
 
 @pytest.fixture
-def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mistakes_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all that may be given by mistake; nothing answers where AWS would be."""
     for name, content in FILES.items():
         if content == "folder":
@@ -49,7 +49,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def told(verb: str, *words: str) -> str:
+def read_verb_message(verb: str, *words: str) -> str:
     """Return the verb's message; raise anything but an error of ours."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(importlib.import_module(verb).main)
@@ -63,9 +63,9 @@ def told(verb: str, *words: str) -> str:
 
 
 @pytest.mark.parametrize("verb", TAKES)
-def test_a_file_that_is_none_or_another_is_told(there: Path, verb: str):
+def test_a_file_that_is_none_or_another_is_told(mistakes_folder: Path, verb: str):
     for name in FILES:
-        message = told(verb, *(word.format(name) for word in TAKES[verb]))
+        message = read_verb_message(verb, *(word.format(name) for word in TAKES[verb]))
         assert 0 < len(message) < 5000, (name, message[:300])
         assert name[:50] in message or "definition" in message, (name, message)
 
@@ -73,19 +73,21 @@ def test_a_file_that_is_none_or_another_is_told(there: Path, verb: str):
 @pytest.mark.parametrize(
     ("verb", "words"), [("pipelines.plan", ["--recipe", LAPTOP]), ("pipelines.report", [EXECUTION])]
 )
-def test_where_no_file_can_be_written_is_told_before_anything_is_done(there: Path, verb, words):
+def test_where_no_file_can_be_written_is_told_before_anything_is_done(
+    mistakes_folder: Path, verb, words
+):
     for out in OUTS:
-        message = told(verb, *words, "--out", out)
+        message = read_verb_message(verb, *words, "--out", out)
         assert message.startswith(f"--out {out}: "), message
-    assert sorted(path.name for path in there.iterdir()) == sorted(
+    assert sorted(path.name for path in mistakes_folder.iterdir()) == sorted(
         name for name, content in FILES.items() if content is not None
     )
 
 
-def test_a_nested_plan_and_a_region_that_is_none_are_told(there: Path):
-    (there / "plan.json").write_text(json.dumps({"format": 1}) + "[" * 9000)
+def test_a_nested_plan_and_a_region_that_is_none_are_told(mistakes_folder: Path):
+    (mistakes_folder / "plan.json").write_text(json.dumps({"format": 1}) + "[" * 9000)
     for name in ("deep.json", "plan.json"):
-        assert "is not a complete plan" in told("pipelines.upsert", "--plan", name)
+        assert "is not a complete plan" in read_verb_message("pipelines.upsert", "--plan", name)
     for region in ("../x", "us east", "US-EAST-1", "x"):
         words = ("--recipe", LAPTOP, "--set", f"aws.region={region}")
-        assert "aws.region: is " in told("pipelines.plan", *words)
+        assert "aws.region: is " in read_verb_message("pipelines.plan", *words)

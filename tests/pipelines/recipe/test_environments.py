@@ -37,7 +37,7 @@ def write(folder: Path, environments: Any, **more: Any) -> Path:
     return path
 
 
-def refused(path: Path, environment: str | None = None, *overrides: str) -> str:
+def read_refusal(path: Path, environment: str | None = None, *overrides: str) -> str:
     with pytest.raises(RecipeError) as error:
         load(path, overrides, environment)
     return re.sub(r"(?m)^(\S+\.yaml(:\d+)?|--set): ", "", str(error.value))
@@ -120,31 +120,32 @@ def test_an_environment_is_what_set_would_make_whatever_others_say(tmp_path_fact
 def test_a_fault_of_one_is_found_whichever_is_read(tmp_path: Path, prod: Any, told: str):
     path = write(tmp_path, {"dev": None, "prod": prod})
     for name in (None, "dev", "prod"):
-        assert told in refused(path, name)
+        assert told in read_refusal(path, name)
 
 
 def test_a_fault_by_what_the_recipe_says_is_told_there_and_its_own_once(tmp_path: Path):
     path = write(tmp_path, {"dev": None, "prod": {"aws": {"account": "1" * 12}}})
     line = "aws.role: is arn:aws:iam::123456789012:role/trainyard, a role of account 123456789012"
-    assert refused(path, "dev").startswith(f"environments.prod: {line}")
-    assert refused(path, "prod").startswith(line)
+    assert read_refusal(path, "dev").startswith(f"environments.prod: {line}")
+    assert read_refusal(path, "prod").startswith(line)
     path = write(tmp_path, ENVIRONMENTS, train={"instance_cuont": 3})
     for name in (None, "dev", "prod"):
-        assert refused(path, name).count("instance_cuont") == 1
-        assert refused(path, name).startswith("train.instance_cuont: unknown field")
+        assert read_refusal(path, name).count("instance_cuont") == 1
+        assert read_refusal(path, name).startswith("train.instance_cuont: unknown field")
 
 
 def test_environments_are_named(tmp_path: Path):
     for wrong in ([], {}, "dev", 3):
-        assert "environments: is " in refused(write(tmp_path, wrong))
+        assert "environments: is " in read_refusal(write(tmp_path, wrong))
 
 
 def test_one_that_is_not_there_is_told_with_the_nearest_and_none_can_be_set(recipe: Path):
-    assert "--env prd: the recipe has no such environment; nearest valid name: prod" in refused(
-        recipe, "prd"
+    assert (
+        "--env prd: the recipe has no such environment; nearest valid name: prod"
+        in read_refusal(recipe, "prd")
     )
-    assert "--env prod: this recipe has no environments" in refused(LAPTOP, "prod")
-    told = refused(recipe, "prod", "environments.prod.gate.max_bits_per_byte=1")
+    assert "--env prod: this recipe has no environments" in read_refusal(LAPTOP, "prod")
+    told = read_refusal(recipe, "prod", "environments.prod.gate.max_bits_per_byte=1")
     assert told.startswith("--set environments.…: cannot be set; give --env NAME")
 
 
@@ -158,7 +159,7 @@ def test_one_that_is_not_there_is_told_with_the_nearest_and_none_can_be_set(reci
 def test_what_is_incomplete_without_one_asks_for_one(tmp_path: Path, base: dict, lacks: str):
     own = {"aws": {"bucket": "abc"}, "gate": {"below_baseline": "unigram"}}
     path = write(tmp_path, {"dev": own, "prod": own}, **base)
-    told = refused(path)
+    told = read_refusal(path)
     assert told.startswith("which environment? give --env dev or prod: without one, ")
     assert lacks in told
     assert load(path, (), "dev").aws.bucket == "abc"

@@ -15,7 +15,7 @@ from trainyard.common.hashes import file_sha256
 LAPTOP = Path("recipes/laptop.yaml")
 
 
-def refused(*overrides: str, path: Path = LAPTOP) -> str:
+def read_refusal(*overrides: str, path: Path = LAPTOP) -> str:
     with pytest.raises(RecipeError) as caught:
         recipe.load(path, overrides)
     return str(caught.value)
@@ -33,17 +33,17 @@ def refused(*overrides: str, path: Path = LAPTOP) -> str:
 def test_file_that_is_no_recipe(tmp_path: Path, text: str, expected: str):
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
-    assert expected in refused(path=path)
+    assert expected in read_refusal(path=path)
 
 
 def test_missing_file_says_which_recipes_there_are():
-    assert "recipes/laptop.yaml" in refused(path=Path("recipes/latpop.yaml"))
+    assert "recipes/laptop.yaml" in read_refusal(path=Path("recipes/latpop.yaml"))
 
 
 @pytest.mark.parametrize("override", ["train", "=3", "train..loop=3", "train.spot.x=1"])
 def test_malformed_override(override: str):
     more = ["train.spot=true"] if override.startswith("train.spot") else []
-    assert f"--set {override}" in refused(*more, override)
+    assert f"--set {override}" in read_refusal(*more, override)
 
 
 @pytest.mark.parametrize("rate", [1e-06, 0.0001234, 1.0])

@@ -36,14 +36,14 @@ def test_a_recipe_names_the_schema_and_keeps_to_it_with_all_its_defaults(path):
 
 
 def test_every_field_says_what_it_is():
-    def undocumented(tree: Any, where: str = ""):
+    def iter_undocumented_fields(tree: Any, where: str = ""):
         if isinstance(tree, dict):
             for name, field in tree.get("properties", {}).items():
                 if "description" not in field and "$ref" not in field and "const" not in field:
                     yield f"{where}.{name}"
             for key, value in tree.items():
                 if key != "allOf":
-                    yield from undocumented(value, f"{where}.{key}")
+                    yield from iter_undocumented_fields(value, f"{where}.{key}")
 
     def sections(model: Any):
         for name, field in model.model_fields.items():
@@ -51,7 +51,7 @@ def test_every_field_says_what_it_is():
             if hasattr(field.annotation, "model_fields"):
                 yield from sections(field.annotation)
 
-    assert list(undocumented(build_schema())) == [] and all(sections(Recipe))
+    assert list(iter_undocumented_fields(build_schema())) == [] and all(sections(Recipe))
 
 
 @pytest.mark.parametrize(

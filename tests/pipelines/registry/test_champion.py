@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 from pipelines.registry.champion import build_champion_parameters, group_of
 from pipelines.registry.verification import select_comparable_fields
 from steps.evaluate.workload_evaluation import parse
-from tests.pipelines.test_definition import compiled, document
+from tests.pipelines.test_definition import compile_recipe, document
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.definition_document import select_key_arguments
 from trainyard.language.expressions import resolve_parameters
@@ -146,7 +146,7 @@ def test_evaluate_is_told_and_understands(definition):
     """Untold, nobody has looked, and the input is there."""
     defaults = {p["Name"]: p.get("DefaultValue") for p in definition["Parameters"]}
     assert defaults["ChampionArn"] == "unresolved"
-    [marker] = [a for a in compiled(*SLICED).assets if a.uri == defaults["ChampionModelUri"]]
+    [marker] = [a for a in compile_recipe(*SLICED).assets if a.uri == defaults["ChampionModelUri"]]
     assert list(marker.files) == ["no-champion.json"]
     steps = {step["Name"]: step["Arguments"] for step in definition["Steps"]}
     arguments = steps["Evaluate"]["AppSpecification"]["ContainerArguments"]

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.promote import read_both_environments
 from pipelines.registry.shared_access import PromotionRoute, build_policies
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.promotion import DEV, NAMES, PROD, STAGING, recipe_in
 from trainyard.common.errors import RecipeError
 from trainyard.emulator.client_environment import apply_environment
@@ -25,7 +25,7 @@ def way(tmp_path: Path) -> PromotionRoute:
 
 def test_each_role_has_its_trust_and_its_policy(tmp_path: Path):
     words = ("--policies", ROLE, "--recipe", str(recipe_in(tmp_path)), "--env", "staging")
-    done = called("pipelines.promote", *words)
+    done = call_module("pipelines.promote", *words)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     roles = (ROLE, f"arn:aws:iam::{DEV}:role/reader")

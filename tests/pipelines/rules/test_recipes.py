@@ -7,7 +7,7 @@ import pytest
 from pipelines.recipe.read_recipe import load
 from pipelines.rules import check
 from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
-from tests.pipelines.test_definition import compiled
+from tests.pipelines.test_definition import compile_recipe
 from trainyard.common.errors import RecipeError
 from trainyard.validate.location import Finding
 
@@ -22,7 +22,7 @@ def of_recipe(name: str, *overrides: str) -> list[Finding]:
     begun = load(Path(path), overrides).train.start_from
     if begun and begun.model_package:  # whose file only the registry knows
         overrides += ("train.start_from.model=s3://trainyard-laptop/base/model.tar.gz",)
-    return check(compiled(path, *overrides).body)
+    return check(compile_recipe(path, *overrides).body)
 
 
 def title(fault: RecipeFault) -> str:

@@ -8,7 +8,7 @@ import pipelines.rules
 from tests.conftest import CHECKOUT
 from tests.pipelines.rules.job_faults import FAULTS, NEAR
 from tests.trainyard.validate.rules.fault import Fault
-from tests.trainyard.validate.rules.test_rules import named
+from tests.trainyard.validate.rules.test_rules import parametrize_faults
 from trainyard.validate.rules.rule import RULES
 
 pytestmark = pytest.mark.long
@@ -28,12 +28,12 @@ def test_each_rule_has_what_breaks_it_and_what_does_not():
             assert rule.name in {fault.rule for fault in FAULTS} & {fault.rule for fault in NEAR}
 
 
-@named(FAULTS)
+@parametrize_faults(FAULTS)
 def test_a_fault_is_found(fault: Fault):
     fault.assert_found()
 
 
-@named(NEAR)
+@parametrize_faults(NEAR)
 def test_what_is_near_a_fault_is_left_alone(fault: Fault):
     assert fault.findings() == []
 

@@ -27,7 +27,7 @@ LINE = {"step": 120.0, "loss": 2.5, "step_seconds": 2.0, "data_seconds": 0.9,
         "checkpoint_seconds": 0.0}  # fmt: skip
 
 
-def described(name: str, took: float = 2.0, **changed: Any) -> dict[str, Any]:
+def make_training_description(name: str, took: float = 2.0, **changed: Any) -> dict[str, Any]:
     """A training job as DescribeTrainingJob answers."""
     line = LINE | {"step_seconds": took}
     return {
@@ -57,7 +57,7 @@ class Run:
         return list(self.before)
 
 
-def expected(run: Run) -> dict[str, dict[str, float]]:
+def find_expected_seconds(run: Run) -> dict[str, dict[str, float]]:
     pace = Paces().find_pace(run, run.job)  # type: ignore[arg-type]
     assert pace
     return {one.grounds: dict(one.seconds) for one in pace.expected}
@@ -68,31 +68,31 @@ def test_earlier_runs_that_were_alike_go_before_what_is_foreseen():
     other = hyperparameters(micro_batch="4")
     smaller = {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2}
     run = Run(
-        described("now"),
-        Run(described("a", 1.0, HyperParameters=cheaper)),
-        Run(described("a", 1.0, HyperParameters=cheaper)),  # from the cache: once
-        Run(described("b", 1.2)),
-        Run(described("c", 9.0, HyperParameters=other)),
-        Run(described("d", 9.0, ResourceConfig=smaller)),
-        Run(described("now", 9.0)),
-        Run(described("e", FinalMetricDataList=[])),
+        make_training_description("now"),
+        Run(make_training_description("a", 1.0, HyperParameters=cheaper)),
+        Run(make_training_description("a", 1.0, HyperParameters=cheaper)),  # from the cache: once
+        Run(make_training_description("b", 1.2)),
+        Run(make_training_description("c", 9.0, HyperParameters=other)),
+        Run(make_training_description("d", 9.0, ResourceConfig=smaller)),
+        Run(make_training_description("now", 9.0)),
+        Run(make_training_description("e", FinalMetricDataList=[])),
     )
-    found = expected(run)
+    found = find_expected_seconds(run)
     assert list(found) == ["2 earlier runs took", "is foreseen"]
     assert found["2 earlier runs took"][STEP] == pytest.approx(1.1)
 
 
 def test_on_a_cpu_the_earlier_runs_are_all_there_is():
     where = {"InstanceType": "ml.m5.large", "InstanceCount": 2}
-    before = Run(described("a", 1.0, ResourceConfig=where))
-    assert list(expected(Run(described("now", ResourceConfig=where), before))) == [
-        "1 earlier run took"
-    ]
-    assert expected(Run(described("now", ResourceConfig=where))) == {}
+    before = Run(make_training_description("a", 1.0, ResourceConfig=where))
+    assert list(
+        find_expected_seconds(Run(make_training_description("now", ResourceConfig=where), before))
+    ) == ["1 earlier run took"]
+    assert find_expected_seconds(Run(make_training_description("now", ResourceConfig=where))) == {}
 
 
 def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
-    run = Run(described("now", 4.0), Run(described("a", 1.5)))
+    run = Run(make_training_description("now", 4.0), Run(make_training_description("a", 1.5)))
     run.before[0].job["FinalMetricDataList"][3]["Value"] = 0.1  # data
     paces = Paces()
     for _ in range(3):
@@ -105,7 +105,7 @@ def test_a_slow_training_is_told_with_its_part_and_asks_for_others_once():
 
 def test_the_first_metric_line_is_a_warm_up():
     """Kernels are compiled in it, so its time is expected and must not be reported as slow."""
-    run = Run(described("now", 400.0), Run(described("a", 1.5)))
+    run = Run(make_training_description("now", 400.0), Run(make_training_description("a", 1.5)))
     done = run.job["FinalMetricDataList"][0]
     assert done["MetricName"] == "train:step"
     said = {}
@@ -115,31 +115,39 @@ def test_the_first_metric_line_is_a_warm_up():
 
 
 def test_what_is_foreseen_has_the_parts_that_metric_lines_have():
-    training = derive_described_training(described("now"))
+    training = derive_described_training(make_training_description("now"))
     found = forecast_step_time(training)
     parts = {part: s for part, s in found.seconds.items() if part != STEP}
     assert sum(parts.values()) == pytest.approx(found.seconds[STEP])
     assert set(parts) < {name.removesuffix("_seconds") for name in LINE}
     assert parts["communication"] == 0  # fsdp's is in forward_backward
     ddp = derive_described_training(
-        described("x", HyperParameters=hyperparameters(strategy="ddp", shard_degree="0"))
+        make_training_description(
+            "x", HyperParameters=hyperparameters(strategy="ddp", shard_degree="0")
+        )
     )
     assert forecast_step_time(ddp).seconds["communication"] > 0
 
 
 def test_another_training_than_our_loops_is_left_alone():
-    theirs = described("x", FinalMetricDataList=[{"MetricName": "loss", "Value": 1.0}])
+    theirs = make_training_description(
+        "x", FinalMetricDataList=[{"MetricName": "loss", "Value": 1.0}]
+    )
     assert read_step_seconds(theirs) is None and read_step_seconds({}) is None
     assert Paces().remark_on_job(Run(theirs), theirs) == ""  # type: ignore[arg-type]
 
 
 def test_the_report_has_this_run_and_what_was_expected_of_it():
-    run = Run(described("now", 4.0), Run(described("a", 1.5)))
+    run = Run(make_training_description("now", 4.0), Run(make_training_description("a", 1.5)))
     by_name = {"Train": run.steps()[0]}
     page = "".join(read_panels(PANELS[-1:], run, by_name))  # type: ignore[arg-type]
     assert "1 earlier run took" in page and "is foreseen" in page
     assert "slow: a step takes 4 s" in page
-    alone = Run(described("x", ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 2}))
+    alone = Run(
+        make_training_description(
+            "x", ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 2}
+        )
+    )
     assert read_panels(PANELS[-1:], alone, by_name) == ("",)  # type: ignore[arg-type]
 
 
@@ -149,25 +157,25 @@ COMPARED = CHECK | {"name": "superiority_loss", "kind": "superiority", "directio
                     "passed": False}  # fmt: skip
 
 
-def shown(*checks: dict, **gate: str) -> list[list[str]]:
+def render_checks_table(*checks: dict, **gate: str) -> list[list[str]]:
     with console.capture() as capture:
         console.print(build_checks_table({"checks": list(checks)} | gate))
     return [line.split() for line in capture.get().splitlines()]
 
 
 def test_limits_are_shown_where_a_check_has_some_and_what_is_demanded_of_them():
-    head, plain, compared = shown(CHECK, COMPARED)
+    head, plain, compared = render_checks_table(CHECK, COMPARED)
     assert head == ["gate", "value", "limits", "demanded"]
     assert plain == ["max_loss", "2.0000", "at", "most", "3.0000", "pass"]
     assert compared[1:] == ["0.0100", "-0.0050", "to", "∞", "low", "above", "0.0000", "reject"]
-    assert shown(CHECK)[0] == ["gate", "value", "demanded"]
+    assert render_checks_table(CHECK)[0] == ["gate", "value", "demanded"]
 
 
 def test_a_cold_start_says_that_there_is_no_champion_and_what_the_policy_did():
     undecided = COMPARED | {"value": None, "low": None, "passed": True}
-    _, row = shown(undecided, champion="none", cold_start="pass")
+    _, row = render_checks_table(undecided, champion="none", cold_start="pass")
     assert "no champion, cold_start: pass" in " ".join(row) and "missing" not in row
-    _, row = shown(CHECK | {"value": None, "kind": "threshold"}, champion="none")
+    _, row = render_checks_table(CHECK | {"value": None, "kind": "threshold"}, champion="none")
     assert "missing" in row
 
 

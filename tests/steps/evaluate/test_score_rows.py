@@ -68,7 +68,7 @@ def tables(root: Path, processes: int) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def here(what, work, tasks, results):
+def run_champion_here(what, work, tasks, results):
     """The champion's tasks in this process, as they would arrive in another: a start less each."""
     if what.startswith("challenger"):
         yield from in_order(what, work, tasks, results)
@@ -81,7 +81,7 @@ def here(what, work, tasks, results):
 @pytest.mark.sweep
 def test_two_processes_write_the_very_files_of_one(root, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("steps.evaluate.score_rows.in_order", here)
+    monkeypatch.setattr("steps.evaluate.score_rows.in_order", run_champion_here)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     alone = tables(root, 1)
     assert {"challenger.parquet", "champion.parquet"} <= alone.keys()

@@ -80,12 +80,12 @@ def words(*more: str) -> list[str]:
     ]
 
 
-def evaluated(root: Path, *more: str) -> dict:
+def run_evaluation(root: Path, *more: str) -> dict:
     evaluate_job.main([*words(*more), "--root", str(root)])
     return json.loads((root / "processing/output/evaluation/evaluation.json").read_bytes())
 
 
-def judged(root: Path, *more: str) -> dict:
+def run_gate(root: Path, *more: str) -> dict:
     """gate.json on what the job left."""
     inputs, outputs = root / "gate/processing/input", root / "processing/output"
     inputs.mkdir(parents=True)
@@ -104,7 +104,7 @@ def failure(root: Path, *more: str) -> str:
 
 def test_both_models_are_scored_by_the_script_and_the_gate_compares_them(root):
     crown(root, slope=0.2)
-    evaluation = evaluated(root, "--champion", ARN)
+    evaluation = run_evaluation(root, "--champion", ARN)
     assert not keys_that_differ(evaluation, Evaluation)
     folder = root / "processing/output/scores"
     ours, theirs = (pq.read_table(folder / f"{n}.parquet") for n in ("challenger", "champion"))
@@ -114,7 +114,7 @@ def test_both_models_are_scored_by_the_script_and_the_gate_compares_them(root):
     assert evaluation["metrics"]["log_loss"]["value"] == pytest.approx(value)
     assert evaluation["metrics"]["auc"] == {"value": 0.75, "standard_error": None}
     assert evaluation["baselines"]["coin"] == pytest.approx({"accuracy": 1 / 3, "log_loss": 0.7})
-    gate = judged(
+    gate = run_gate(
         root,
         *("--threshold", "min_accuracy", "0.4", "--threshold", "min_auc", "0.7"),
         *("--below_baseline", "coin", "--non_inferiority", "log_loss", "lower", "0.5"),
@@ -148,10 +148,10 @@ def test_a_model_that_is_worse_or_cannot_be_compared_with_the_champion_is_reject
 ):
     crown(root, **champion)
     archive(root / "processing/input/model", slope=-0.3)
-    evaluation = evaluated(root, "--champion", ARN)
+    evaluation = run_evaluation(root, "--champion", ARN)
     assert evaluation["metrics"] and bool(evaluation["champion"]["metrics"]) == (error is None)
     assert (error or "") in (evaluation["champion"]["error"] or "")
-    gate = judged(root, *words, "--champion", ARN, "--look", "1")
+    gate = run_gate(root, *words, "--champion", ARN, "--look", "1")
     assert gate["verdict"] == "reject" and reason in gate["reason"]
 
 
@@ -177,17 +177,17 @@ def test_what_is_wrong_with_the_scripts_output_ends_the_job(root, model, words, 
 
 
 def test_leaks_are_those_of_the_examples_that_were_trained_on(root):
-    evaluation = evaluated(root, "--leaks", "examples", "groups")
+    evaluation = run_evaluation(root, "--leaks", "examples", "groups")
     assert evaluation["leakage"] == {
         "examples": 1, "groups": 2, "checked_examples": 240, "checked_groups": 60,
     }  # fmt: skip
-    gate = judged(root, "--max_leaked_examples", "0")
+    gate = run_gate(root, "--max_leaked_examples", "0")
     assert gate["verdict"] == "reject" and "1 of 240" in gate["reason"]
 
 
 def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_untold_leaks_are_unknown(root):
     archive(root / "processing/input/model", slope=1)
-    evaluation = evaluated(root)
+    evaluation = run_evaluation(root)
     first = evaluation["dataset"]
     assert first["channels"]["test"]["files"] == 1
     assert set(evaluation["leakage"].values()) == {None}
@@ -195,7 +195,7 @@ def test_the_fingerprint_is_of_every_byte_of_the_test_data_and_untold_leaks_are_
         shutil.rmtree(root / "processing" / part)
     test = root / "processing/input/test/test.csv"
     test.write_text(test.read_text().replace("row-0,", "row-x,"))
-    second = evaluated(root)["dataset"]
+    second = run_evaluation(root)["dataset"]
     assert first["test_fingerprint"] != second["test_fingerprint"]
     assert first["fingerprint"] != second["fingerprint"]
     test.unlink()
@@ -239,10 +239,10 @@ def test_the_latency_is_of_the_inference_scripts_own_functions(root):
     shutil.rmtree(root / "processing/work", ignore_errors=True)
     shutil.rmtree(root / "processing/output", ignore_errors=True)
     with_inference(root, INFERENCE)
-    latency = evaluated(root, *REQUEST)["latency"]
+    latency = run_evaluation(root, *REQUEST)["latency"]
     assert not keys_that_differ(latency, Latency)
     assert 0 < latency["p50_ms"] <= latency["p95_ms"] and latency["samples"] == 100
-    gate = judged(root, "--max_latency_p95_ms", "1000")
+    gate = run_gate(root, "--max_latency_p95_ms", "1000")
     assert gate["verdict"] == "pass", gate["reason"]
 
 

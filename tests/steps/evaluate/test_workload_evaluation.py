@@ -56,7 +56,7 @@ def archive(into: Path, files: Path) -> None:
         tar.add(files, ".")
 
 
-def evaluated(inputs: Path, tmp_path: Path, *arguments: str, change=lambda champion: None):
+def run_evaluation(inputs: Path, tmp_path: Path, *arguments: str, change=lambda champion: None):
     """(evaluation.json, folder of scores) with this champion."""
     root = tmp_path / "job"
     shutil.copytree(inputs, root / "processing/input", symlinks=True)
@@ -77,7 +77,7 @@ def crown(inputs: Path):
 
 
 def test_challenger_and_champion_are_scored_on_the_same_rows(inputs, tmp_path):
-    evaluation, folder = evaluated(inputs, tmp_path, "--champion", ARN, change=crown(inputs))
+    evaluation, folder = run_evaluation(inputs, tmp_path, "--champion", ARN, change=crown(inputs))
     ours, theirs = (pq.read_table(folder / f"{n}.parquet") for n in ("challenger", "champion"))
     assert ours.equals(theirs)
     assert not keys_that_differ(evaluation, Evaluation)
@@ -114,7 +114,7 @@ def test_challenger_and_champion_are_scored_on_the_same_rows(inputs, tmp_path):
 
 @pytest.mark.parametrize("arn", ["none", "unresolved"])
 def test_without_a_champion_there_are_no_scores_of_one(inputs, tmp_path, arn):
-    evaluation, folder = evaluated(inputs, tmp_path, "--champion", arn)
+    evaluation, folder = run_evaluation(inputs, tmp_path, "--champion", arn)
     expected = {"arn": arn, "metrics": {}, "artifact": None, "error": None}
     assert evaluation["champion"] == expected
     assert [path.name for path in folder.iterdir()] == ["challenger.parquet"]
@@ -122,12 +122,12 @@ def test_without_a_champion_there_are_no_scores_of_one(inputs, tmp_path, arn):
     assert described["champion"] is None
 
 
-def vanished(champion: Path) -> None:
+def remove_no_champion(champion: Path) -> None:
     (champion / "no-champion.json").unlink()
 
 
 def torn(champion: Path) -> None:
-    vanished(champion)
+    remove_no_champion(champion)
     content = (champion.parent / "model/model.tar.gz").read_bytes()
     (champion / "model.tar.gz").write_bytes(content[: len(content) // 2])
 
@@ -136,7 +136,7 @@ def described_as(**changes):
     """The challenger's model, whose config.json says something else."""
 
     def change(champion: Path) -> None:
-        vanished(champion)
+        remove_no_champion(champion)
         with tarfile.open(champion.parent / "model/model.tar.gz") as tar:
             unpack(tar, champion / "files")
         config = json.loads((champion / "files/config.json").read_bytes())
@@ -152,7 +152,7 @@ def described_as(**changes):
     ("change", "expected"),
     [
         (lambda champion: None, "ChampionModelUri names no folder"),
-        (vanished, "model.tar.gz: is missing"),
+        (remove_no_champion, "model.tar.gz: is missing"),
         (torn, "cannot be unpacked"),
         (described_as(), "config.json: is missing or damaged"),
         (described_as(workload="tabular"), "of workload 'tabular'; expected 'toys.ragged'"),
@@ -164,7 +164,7 @@ def described_as(**changes):
 def test_a_champion_that_cannot_be_compared_is_a_reason_and_no_failure(
     inputs, tmp_path, change, expected
 ):
-    evaluation, folder = evaluated(inputs, tmp_path, "--champion", ARN, change=change)
+    evaluation, folder = run_evaluation(inputs, tmp_path, "--champion", ARN, change=change)
     error = evaluation["champion"]["error"]
     assert error.startswith(f"champion {ARN} cannot be compared: ") and expected in error
     assert [path.name for path in folder.iterdir()] == ["challenger.parquet"]
@@ -181,7 +181,7 @@ def test_a_champion_of_other_samples_is_a_reason(inputs, tmp_path, monkeypatch):
             self.info = {"kind": "of another tokenizer"}
 
     monkeypatch.setattr(Packing, "__init__", other)
-    evaluation, _ = evaluated(inputs, tmp_path, "--champion", ARN, change=crown(inputs))
+    evaluation, _ = run_evaluation(inputs, tmp_path, "--champion", ARN, change=crown(inputs))
     assert "made for {'kind': 'of another tokenizer'}" in evaluation["champion"]["error"]
 
 

@@ -41,7 +41,7 @@ def gate(root: Path, *arguments: str, champion: str | None = CHAMPION) -> dict:
     return found
 
 
-def failed(found: dict) -> set[str]:
+def list_failed_checks(found: dict) -> set[str]:
     return {check["name"] for check in found["checks"] if not check["passed"]}
 
 
@@ -92,7 +92,7 @@ def test_good_evidence_passes_and_everything_is_told(root: Path):
 )
 def test_each_check_stops_what_it_is_for(tmp_path: Path, evidence: Evidence, expected: set):
     found = gate(evidence.write(tmp_path), *COMPARED[:-4], "--min_examples", "1000")
-    assert failed(found) == expected
+    assert list_failed_checks(found) == expected
     assert found["verdict"] == ("reject" if expected else "pass")
 
 
@@ -106,7 +106,7 @@ def test_without_a_champion_the_recipes_policy_counts_and_other_checks_are_made(
     assert "no champion" in reason and f"gate.cold_start decides: {policy}" in reason
     assert found["examples"] == 1200 and found["kinds"]["calibration"] == "pass"
     stopped = gate(root, *COMPARED, "--threshold", "max_loss", "0.1", champion="none")
-    assert failed(stopped) == {"max_loss"}
+    assert list_failed_checks(stopped) == {"max_loss"}
 
 
 def test_a_gate_that_compares_nothing_judges_the_scores_beside_a_champion_too(root: Path):
@@ -157,7 +157,7 @@ def put(index: int, value):
     return lambda array: np.r_[array[:index], np.array([value], array.dtype), array[index + 1 :]]
 
 
-def described(of: str, **changes):
+def change_description(of: str, **changes):
     def edit(table: pa.Table) -> pa.Table:
         told = json.loads(table.schema.metadata[b"trainyard"]) | changes
         return table.replace_schema_metadata({"trainyard": json.dumps(told).encode()})
@@ -165,7 +165,7 @@ def described(of: str, **changes):
     return change(of, edit)
 
 
-def evaluated(**changes):
+def change_evaluation(**changes):
     def spoil(root: Path) -> None:
         path = root / "processing/input/evaluation/evaluation.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -177,11 +177,11 @@ def gone(name: str):
     return lambda root: (root / f"processing/input/scores/{name}").unlink()
 
 
-def replaced(name: str, content: bytes):
+def replace_scores(name: str, content: bytes):
     return lambda root: (root / f"processing/input/scores/{name}").write_bytes(content)
 
 
-def moved(table: pa.Table) -> pa.Table:
+def move_groups(table: pa.Table) -> pa.Table:
     """The same examples, in other groups."""
     group = pa.array(table.column("group").to_numpy() + 1000)
     return table.set_column(table.schema.get_field_index("group"), "group", group)
@@ -196,13 +196,13 @@ LEAK = {"examples": 1, "groups": 0, "checked_examples": 1200, "checked_groups": 
         (gone("champion.parquet"), "champion.parquet: is missing"),
         (gone("challenger.parquet"), "challenger.parquet: is missing"),
         (lambda root: shutil.rmtree(root / "processing/input/scores"), "is missing"),
-        (replaced("champion.parquet", b""), "cannot be read"),
-        (replaced("champion.parquet", b"PAR1"), "cannot be read"),
+        (replace_scores("champion.parquet", b""), "cannot be read"),
+        (replace_scores("champion.parquet", b"PAR1"), "cannot be read"),
         (change("challenger", lambda t: t.slice(0, 0)), "holds no examples"),
         (change("champion", lambda t: t.slice(0, 1100)), "holds 1100 examples, 1100 of the 1200"),
         (change("champion", column("example", put(7, 99_999))), "1199 of the 1200 of challenger"),
         (change("challenger", column("example", lambda a: a * 0)), "one example is in several"),
-        (change("challenger", lambda t: pa.concat_tables([t, moved(t)])), "leave out copies"),
+        (change("challenger", lambda t: pa.concat_tables([t, move_groups(t)])), "leave out copies"),
         (change("champion", column("group", put(7, 99_999))), "its column group differs"),
         (change("champion", column("loss.weight", put(7, 99.5))), "its column loss.weight differs"),
         (change("challenger", column("loss.sum", put(7, np.nan))), "a score is not finite"),
@@ -215,24 +215,30 @@ LEAK = {"examples": 1, "groups": 0, "checked_examples": 1200, "checked_groups": 
         (change("challenger", lambda t: t.drop_columns("slice.kind")), "has no slice"),
         (change("challenger", lambda t: t.drop_columns("label")), "0 columns label"),
         (change("champion", lambda t: t.append_column("group", t.column("group"))), "2 columns"),
-        (described("challenger", model="champion"), "is not a table of scores of the challenger"),
-        (described("challenger", champion="arn:other"), "scores of champion arn:other"),
-        (described("challenger", metrics={"loss": "higher"}), "for loss, higher values are better"),
-        (described("challenger", metrics=None), "for loss, None values are better"),
-        (described("challenger", test_fingerprint="x"), "scores are of test split x"),
-        (described("challenger", artifact_sha256=None), "scores are of artifact None"),
-        (described("champion", test_fingerprint="x"), "scored on test split x"),
-        (evaluated(champion={"arn": "none"}), "the evaluation scored champion none"),
-        (evaluated(champion=None), "the evaluation scored champion None"),
-        (evaluated(champion={"arn": None, "error": "champion x: no model"}), "x: no model"),
-        (evaluated(metrics={"loss": {"value": 1.5}}), "but 1.5 in evaluation.json"),
-        (evaluated(metrics={"loss": {"value": None}}), "but missing in evaluation.json"),
-        (evaluated(artifact={"bytes": 3, "sha256": "other"}), "the evaluation of other"),
-        (evaluated(leakage=LEAK), "(1 of 1200) may be at most 0"),
-        (evaluated(leakage=None), "which test examples are in train"),
-        (evaluated(latency={"p95_ms": 11}), "latency_p95_ms is 11"),
-        (evaluated(latency={"p95_ms": "4"}), "latency.p95_ms is missing"),
-        (evaluated(artifact={"bytes": 6e6, "sha256": "challenger's"}), "artifact_mb is 6"),
+        (
+            change_description("challenger", model="champion"),
+            "is not a table of scores of the challenger",
+        ),
+        (change_description("challenger", champion="arn:other"), "scores of champion arn:other"),
+        (
+            change_description("challenger", metrics={"loss": "higher"}),
+            "for loss, higher values are better",
+        ),
+        (change_description("challenger", metrics=None), "for loss, None values are better"),
+        (change_description("challenger", test_fingerprint="x"), "scores are of test split x"),
+        (change_description("challenger", artifact_sha256=None), "scores are of artifact None"),
+        (change_description("champion", test_fingerprint="x"), "scored on test split x"),
+        (change_evaluation(champion={"arn": "none"}), "the evaluation scored champion none"),
+        (change_evaluation(champion=None), "the evaluation scored champion None"),
+        (change_evaluation(champion={"arn": None, "error": "champion x: no model"}), "x: no model"),
+        (change_evaluation(metrics={"loss": {"value": 1.5}}), "but 1.5 in evaluation.json"),
+        (change_evaluation(metrics={"loss": {"value": None}}), "but missing in evaluation.json"),
+        (change_evaluation(artifact={"bytes": 3, "sha256": "other"}), "the evaluation of other"),
+        (change_evaluation(leakage=LEAK), "(1 of 1200) may be at most 0"),
+        (change_evaluation(leakage=None), "which test examples are in train"),
+        (change_evaluation(latency={"p95_ms": 11}), "latency_p95_ms is 11"),
+        (change_evaluation(latency={"p95_ms": "4"}), "latency.p95_ms is missing"),
+        (change_evaluation(artifact={"bytes": 6e6, "sha256": "challenger's"}), "artifact_mb is 6"),
     ],
 )
 def test_bad_evidence_is_rejected_with_its_reason(root: Path, spoil, reason: str):
@@ -244,7 +250,7 @@ def test_bad_evidence_is_rejected_with_its_reason(root: Path, spoil, reason: str
 def test_scores_of_a_champion_that_there_is_not_are_rejected(root: Path):
     found = gate(root, *COMPARED, champion="none")
     assert found["verdict"] == "reject"
-    evaluated(champion={"arn": "none"})(root)
+    change_evaluation(champion={"arn": "none"})(root)
     assert "but no champion" in gate(root, *COMPARED, champion="none")["reason"]
 
 
@@ -339,7 +345,7 @@ def test_copies_of_a_record_within_its_group_count_together(root: Path):
     assert found["verdict"] == "pass"
 
 
-def answered(root: Path, wins: int, losses: int, *words: str) -> dict:
+def judge_answers(root: Path, wins: int, losses: int, *words: str) -> dict:
     """Judge questions, each a group of its own, that one of two models has answered."""
     evidence = Evidence(groups=wins + losses, per_group=1)
     evidence.weight = np.ones(wins + losses)
@@ -357,7 +363,7 @@ RANGE = ("--range", "loss", "lower", "1")
     [(55, 45, "reject"), (65, 35, "pass"), (100, 0, "pass"), (29, 1, "pass")],
 )
 def test_wins_and_losses_of_single_questions(tmp_path: Path, words, wins, losses, verdict):
-    found = answered(tmp_path, wins, losses, *words)
+    found = judge_answers(tmp_path, wins, losses, *words)
     [check] = [check for check in found["checks"] if check["kind"] == "superiority"]
     assert found["verdict"] == verdict, found["reason"]
     assert check["method"] == ("betting" if words else "approximate")
@@ -399,11 +405,14 @@ def test_a_clip_makes_an_unbounded_loss_a_bounded_one(tmp_path: Path):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (described("baseline-trees", test_fingerprint="other"), "baseline trees"),
-        (described("baseline-trees", model="champion"), "not a table of scores of the base"),
+        (change_description("baseline-trees", test_fingerprint="other"), "baseline trees"),
+        (
+            change_description("baseline-trees", model="champion"),
+            "not a table of scores of the base",
+        ),
         (change("baseline-trees", column("loss.sum", lambda a: a * np.nan)), "not finite"),
         (change("baseline-trees", lambda t: t.slice(1)), "baseline-trees.parquet: "),
-        (evaluated(baselines={"trees": {"loss": 99.0}}), "trees's loss is"),
+        (change_evaluation(baselines={"trees": {"loss": 99.0}}), "trees's loss is"),
     ],
 )
 def test_a_baselines_bad_scores_are_rejected(tmp_path: Path, spoil, reason: str):

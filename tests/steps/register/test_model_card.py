@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.pipelines.test_definition import compiled, steps
+from tests.pipelines.test_definition import compile_recipe, steps
 from trainyard.common.errors import DefinitionError
 
 
-def filled(card: dict, value: object = 1.5) -> str:
+def fill_card(card: dict, value: object = 1.5) -> str:
     """The Join, with what a run would put there: numbers where nothing quotes them."""
     parts = card["Std:Join"]["Values"]
     assert card["Std:Join"]["On"] == ""
@@ -28,10 +28,10 @@ def test_the_card_is_of_awss_schema(recipe: str):
     from sagemaker.core.shapes.model_card_shapes import ModelCardContent
 
     quote = 'it is 5" wide \\ and says "no"'
-    definition = compiled(recipe, f"register.card.intended_uses={json.dumps(quote)}")
+    definition = compile_recipe(recipe, f"register.card.intended_uses={json.dumps(quote)}")
     card = steps(json.loads(definition.body))["Register"]["Arguments"]["ModelCard"]
     assert card["ModelCardStatus"] == "Draft"
-    text = filled(card["ModelCardContent"])
+    text = fill_card(card["ModelCardContent"])
     assert "\n" not in text and len(text) < 100_000  # the pattern and length of the API reference
     content = json.loads(text)
     assert ModelCardContent(**content).model_dump(mode="json", exclude_none=True) == content
@@ -40,7 +40,7 @@ def test_the_card_is_of_awss_schema(recipe: str):
     [group] = content["evaluation_details"][0]["metric_groups"]
     assert {m["value"] for m in group["metric_data"]} == {1.5} and len(group["metric_data"]) == 4
     with pytest.raises(DefinitionError, match="shorten pipeline.name or aws.prefix"):
-        compiled(recipe, f"pipeline.name={'x' * 200}")
+        compile_recipe(recipe, f"pipeline.name={'x' * 200}")
 
 
 @given(

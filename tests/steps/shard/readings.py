@@ -25,7 +25,7 @@ MIXED = {
 Reading = tuple[list[tuple], list[int], list[Bad]]
 
 
-def compressed(content: bytes, suffix: str) -> bytes:
+def compress_content(content: bytes, suffix: str) -> bytes:
     """Compress the content as the end of the suffix asks: ``.gz``, ``.zst``, or not at all."""
     if suffix.endswith(".gz"):
         return gzip.compress(content, 1)
@@ -58,10 +58,10 @@ def tar(members: Mapping[str, bytes | str]) -> bytes:
 
 def read_all(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
     """Rows, their places, and what is bad."""
-    return placed(path.name, read_lines(path, columns))
+    return number_records(path.name, read_lines(path, columns))
 
 
-def placed(name: str, reading: Reading) -> Reading:
+def number_records(name: str, reading: Reading) -> Reading:
     """Number the records of CSV and TSV from 1, where the reader gives their lines."""
     rows, lines, bad = reading
     if plain(name.lower()).endswith((".csv", ".tsv")):
@@ -81,10 +81,10 @@ def read_lines(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
         assert batch.records.schema == build_schema(columns)
         assert len(batch.lines) == len(batch.records)
         assert len(batch.lines) or batch.bad_records, "an empty batch"
-    return shown(merge_batches(batches)) if batches else ([], [], [])
+    return convert_batch(merge_batches(batches)) if batches else ([], [], [])
 
 
-def shown(batch: Batch) -> Reading:
+def convert_batch(batch: Batch) -> Reading:
     rows = list(zip(*(column.to_pylist() for column in batch.records.columns), strict=True))
     return rows, batch.lines.tolist(), batch.bad_records
 

@@ -88,12 +88,12 @@ def test_processes_sizes_and_the_order_of_listing_change_nothing(tmp_path, monke
     monkeypatch.setattr("steps.shard.sorted_runs.MAPS", 2)
     listed = Path.iterdir
 
-    def shuffled(folder: Path) -> Iterator[Path]:
+    def shuffle_listing(folder: Path) -> Iterator[Path]:
         paths = list(listed(folder))
         random.Random(7).shuffle(paths)
         return iter(paths)
 
-    monkeypatch.setattr(Path, "iterdir", shuffled)
+    monkeypatch.setattr(Path, "iterdir", shuffle_listing)
     assert dataset(tmp_path / "1", dict(reversed(five_objects().items()))) == expected
 
 

@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.training.data.test_dataset import FIELDS, make
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
 
 pytestmark = pytest.mark.long
 
-inspect = partial(called, "steps.shard.inspect")
+inspect = partial(call_module, "steps.shard.inspect")
 
 
 @pytest.fixture

@@ -104,7 +104,9 @@ def test_any_number_of_instances_gives_the_recorded_dataset(tmp_path, name, coun
     assert set(bad(output)) == plain_counts.bad_lines(case.files)
 
 
-def shared(folder: Path, files: Mapping[str, bytes], count: int, *arguments: str) -> Path:
+def run_shared_folder(
+    folder: Path, files: Mapping[str, bytes], count: int, *arguments: str
+) -> Path:
     """Run instances that see all files and write into one folder; the folder."""
     source = container(folder / "raw", files, "", []) / "processing/input/raw"
     places = ["--input", str(source), "--output", str(folder / "out")]
@@ -117,7 +119,7 @@ def test_files_taken_together_on_a_shared_folder_are_read_by_one_instance_each(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(raw_objects, "TOGETHER", 5)
-    output = shared(tmp_path, CASES["images"].files, 3)
+    output = run_shared_folder(tmp_path, CASES["images"].files, 3)
     assert fingerprints(output) == RECORDED["images"]
     assert not (output / "scratch").exists()
     assert len(bad(output)) == len(set(bad(output))) > 0
@@ -143,7 +145,7 @@ def roots(tmp_path) -> list[Path]:
     ]
 
 
-def refused(roots: Sequence[Path], *arguments: str) -> str:
+def read_refusal(roots: Sequence[Path], *arguments: str) -> str:
     with pytest.raises(TrainyardError) as caught:
         run_all(roots, *arguments)
     assert not [path for root in roots for path in root.rglob("manifest-*.json")]
@@ -154,21 +156,21 @@ BROKEN = "processing/input/raw/web/broken.jsonl.gz"
 
 
 def test_what_is_wrong_on_one_instance_or_on_all_ends_the_job_with_its_words(roots):
-    assert "2 of 499 records are bad, more than shard.max_bad_share" in refused(roots)
+    assert "2 of 499 records are bad, more than shard.max_bad_share" in read_refusal(roots)
     words = ["--inputs", "books", "code", "web", "news"]
-    assert "raw/news: holds no file" in refused(roots, *BAD, *words)
+    assert "raw/news: holds no file" in read_refusal(roots, *BAD, *words)
     (roots[1] / BROKEN).write_bytes(b"no gzip")
-    assert refused(roots, *BAD).startswith("web/broken.jsonl.gz: ")
+    assert read_refusal(roots, *BAD).startswith("web/broken.jsonl.gz: ")
     for root in roots:
         (root / BROKEN.removesuffix(".gz")).write_bytes(lines(RECORDS[:3]))
-    message = refused(roots, *BAD)
+    message = read_refusal(roots, *BAD)
     assert "broken.jsonl: algo-1 and algo-2 both have this file" in message
     assert "ShardedByS3Key" in message
 
 
 def test_a_disk_that_cannot_hold_the_share_is_refused_before_anything_is_read(roots, monkeypatch):
     monkeypatch.setattr("steps.shard.ray_program.COPIES", 10**9)
-    message = refused(roots, *BAD)
+    message = read_refusal(roots, *BAD)
     assert "algo-1: its output has room for" in message and "raise shard.volume_gb" in message
     assert not [path for root in roots for path in root.rglob("*.arrow")]
 
@@ -217,7 +219,7 @@ def test_one_instance_imports_nothing_of_ray(tmp_path, run_python):
     assert "pyarrow" in done.stdout.split() and "ray" not in done.stdout.split()
 
 
-def started(roots: Sequence[Path], *arguments: str) -> list[subprocess.Popen]:
+def start_instances(roots: Sequence[Path], *arguments: str) -> list[subprocess.Popen]:
     """Start the job's instances as processes, as SageMaker does; each logs into its folder."""
     words = [sys.executable, "-m", "steps.shard.job", *CASES["texts"].arguments, *arguments]
     about = json.dumps({"ProcessingJobArn": f"{roots[0]} {time.monotonic_ns()}"})
@@ -233,7 +235,7 @@ def started(roots: Sequence[Path], *arguments: str) -> list[subprocess.Popen]:
     return running
 
 
-def ended(running: Sequence[subprocess.Popen], seconds: float = 120) -> list[int]:
+def wait_for_end(running: Sequence[subprocess.Popen], seconds: float = 120) -> list[int]:
     try:
         return [one.wait(seconds) for one in running]
     finally:
@@ -248,7 +250,7 @@ def family(process: subprocess.Popen) -> list[psutil.Process]:
 
 
 def test_a_cluster_of_processes_gives_the_dataset_and_leaves_nothing(roots):
-    running = started(roots)
+    running = start_instances(roots)
     listening, everyone = set(), {}
     while any(one.poll() is None for one in running):
         for one in (one for process in running for one in family(process)):
@@ -257,7 +259,7 @@ def test_a_cluster_of_processes_gives_the_dataset_and_leaves_nothing(roots):
                 places = one.net_connections("inet")
                 listening |= {c.laddr.ip for c in places if c.status == psutil.CONN_LISTEN}
         time.sleep(0.2)
-    assert ended(running) == [0, 0], "".join((root / "log").read_text() for root in roots)
+    assert wait_for_end(running) == [0, 0], "".join((root / "log").read_text() for root in roots)
     assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
     assert {one.removeprefix("::ffff:") for one in listening} == {"127.0.0.1"}
     assert len(everyone) > 4 and not psutil.wait_procs(everyone.values(), timeout=20)[1]
@@ -286,21 +288,21 @@ def test_a_cluster_of_ones_own_shards_a_folder_that_its_nodes_share(tmp_path, ru
     ],
 )
 def test_an_instance_that_does_not_come_is_named(roots, there, patience, said):
-    assert ended(started([roots[there]], "--patience", patience)) == [1]
+    assert wait_for_end(start_instances([roots[there]], "--patience", patience)) == [1]
     assert said in (roots[there] / "output/message").read_text()
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(("victim", "said"), [(0, "is gone, or Ray has ended"), (1, "is lost")])
 def test_the_loss_of_an_instance_is_named_by_the_other(roots, victim, said):
-    running = started(roots)
+    running = start_instances(roots)
     while "raw objects on" not in (roots[0] / "log").read_text():
         assert running[0].poll() is None
         time.sleep(0.1)
     running[victim].kill()
-    assert sorted(ended(running, 200)) == [-9, 1]
+    assert sorted(wait_for_end(running, 200)) == [-9, 1]
     assert said in (roots[1 - victim] / "output/message").read_text()
-    assert ended(started(roots)) == [0, 0]
+    assert wait_for_end(start_instances(roots)) == [0, 0]
     assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
 
 
@@ -311,17 +313,17 @@ def test_an_instance_killed_at_any_time_ends_the_job_and_a_retry_gives_the_same(
     source = random.Random(number)
     victim, inside = source.randrange(2), source.random() < 0.5
     # One that is killed before it joins is waited for: half an hour, if nothing else is said.
-    running = started(roots, "--patience", "60")
+    running = start_instances(roots, "--patience", "60")
     time.sleep(source.uniform(0, 25))
     chosen = family(running[victim]) if inside else []
     with suppress(psutil.Error):
         (source.choice(chosen) if chosen else psutil.Process(running[victim].pid)).kill()
-    codes = ended(running, 300)
+    codes = wait_for_end(running, 300)
     if codes != [0, 0]:
         for root, code, process in zip(roots, codes, running, strict=True):
             assert code or process is not running[victim]
             assert code in (0, 1, -9) and (code != 1 or (root / "output/message").read_text())
-        assert ended(started(roots)) == [0, 0]
+        assert wait_for_end(start_instances(roots)) == [0, 0]
     assert fingerprints(together(roots[0].parent / "all", roots)) == RECORDED["texts"]
 
 

@@ -45,7 +45,7 @@ def raw_objects(root: Path) -> list[Raw]:
     return told[0]
 
 
-def kept(root: Path) -> int:
+def count_kept_records(root: Path) -> int:
     return sum(Dataset(root / "processing/output" / split).records for split in SPLITS)
 
 
@@ -59,7 +59,7 @@ def alone(root: Path, files: dict[str, bytes], *arguments: str) -> Path:
 KEYLESS = [word for word in ARGUMENTS if word not in ("--key", "key")]
 
 
-def quarantined(root: Path) -> list[dict]:
+def read_quarantine(root: Path) -> list[dict]:
     files = sorted((root / "processing/output/quarantine").glob("*.jsonl"))
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
@@ -103,7 +103,7 @@ def test_users_that_a_float_would_merge_stay_apart(shard, tmp_path, monkeypatch)
     splits = [Dataset(root / "processing/output" / split) for split in SPLITS]
     found = [n for split in splits for n in split.read(range(len(split)))["user"].tolist()]
     assert sorted(found) == sorted(users)
-    [bad] = quarantined(root)
+    [bad] = read_quarantine(root)
     assert (bad["line"], "user" in bad["reason"]) == (1, True)
     assert "is 5.5, expected a whole number from" in bad["reason"]
 
@@ -114,13 +114,13 @@ def test_without_a_key_the_record_decides(tmp_path):
     """
     many = [{"text": record["text"]} for record in RECORDS for _ in range(3)]
     root = alone(tmp_path / "root", {"a.jsonl": lines(many)}, *KEYLESS, "--unique")
-    assert kept(root) == 600
+    assert count_kept_records(root) == 600
     found = [set(texts(root / "processing/output" / split)) for split in SPLITS]
     assert set.union(*found) == {record["text"] for record in RECORDS}
     assert sum(map(len, found)) == len(RECORDS) and all(found)
     text = "".join(record["text"] for record in RECORDS).encode()
     files = {"a.txt": text[:3000], "b.txt.gz": gzip.compress(text[3000:])}
-    read = kept(alone(tmp_path / "plain", files, *KEYLESS))
+    read = count_kept_records(alone(tmp_path / "plain", files, *KEYLESS))
     assert read == text[:3000].count(b"\n") + 1 + text[3000:].count(b"\n")
 
 
@@ -140,7 +140,7 @@ def test_of_duplicates_one_stays(shard, arguments, stay):
     first = [{**record, "other": 0} for record in RECORDS]
     files = {"a.jsonl": lines([*first, *again]), "b.jsonl": lines(renamed)}
     root = shard(files, *arguments)
-    assert kept(root) == stay
+    assert count_kept_records(root) == stay
     assert sum(one.duplicates for one in raw_objects(root)) == 600 - stay
     if not arguments:
         found = [texts(root / "processing/output" / split) for split in SPLITS]
@@ -170,7 +170,7 @@ def test_folders_behind_links_are_read_and_names_that_begin_with_a_dot_or_unders
     with caplog.at_level("INFO"):
         shard({"a.jsonl": lines(RECORDS[:100])} | hidden)
     assert [one.name for one in raw_objects(root)] == ["a.jsonl", "linked/deep/b.jsonl"]
-    assert kept(root) == 200
+    assert count_kept_records(root) == 200
     assert "3 files whose names begin with . or _" in caplog.text
 
 
@@ -201,7 +201,7 @@ def test_a_number_that_no_sample_can_hold_makes_its_record_bad(tmp_path, kind):
     arguments = ["--workload", "tabular", "--workload_config",
                  json.dumps({"numbers": ["size"], "label": "label"})]  # fmt: skip
     root = alone(tmp_path / "root", {f"a.{kind}": content}, *arguments)
-    [one] = quarantined(root)
+    [one] = read_quarantine(root)
     line = 1236 if kind == "csv" else 1235  # below its header
     assert (one["source"], one["line"]) == (f"a.{kind}", line)
     assert one["reason"].startswith("column 'size' is 1e+39, too large for the samples")
@@ -224,8 +224,8 @@ def test_bad_records_are_quarantined_with_line_and_reason(shard, arguments):
     assert [(one.name, one.records, one.quarantined) for one in raw_objects(root)] == [
         ("a.jsonl", 203, 3), ("bad.jsonl", 2, 2), ("empty.jsonl", 0, 0)
     ]  # fmt: skip
-    assert kept(root) == 200
-    found = sorted(quarantined(root), key=lambda one: (one["source"], one["line"]))
+    assert count_kept_records(root) == 200
+    found = sorted(read_quarantine(root), key=lambda one: (one["source"], one["line"]))
     assert [(one["source"], one["line"]) for one in found] == [
         ("a.jsonl", 201), ("a.jsonl", 204), ("a.jsonl", 205), ("bad.jsonl", 1), ("bad.jsonl", 2)
     ]  # fmt: skip
@@ -333,7 +333,7 @@ MIXED = {
 
 def test_a_sample_holds_records_of_one_input_and_a_record_of_two_stays_once(shard):
     root = shard(MIXED, "--inputs", "web", "code")
-    assert kept(root) == 200
+    assert count_kept_records(root) == 200
     assert {one.name: one.duplicates for one in raw_objects(root)} == {
         "code/c.jsonl": 0, "web/a.jsonl": 0, "web/deep/b.jsonl": 10,
     }  # fmt: skip

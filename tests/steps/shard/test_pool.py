@@ -120,11 +120,11 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
     started = []
     monkeypatch.setattr(pool, "set_threads", lambda threads: started.append((1, threads)))
 
-    def pooled(self, tasks, pace, count, threads):
+    def record_pool_size(self, tasks, pace, count, threads):
         started.append((count, threads))
         return pool._run_in_turn(tasks, self._plan, id)
 
-    monkeypatch.setattr(pool.Pool, "_run_in_pool", pooled)
+    monkeypatch.setattr(pool.Pool, "_run_in_pool", record_pool_size)
     shard(dict(list(FILES.items())[:objects]), "--processes", str(processes))
     assert started == [expected, (1, processes)]  # of the objects, of the only unit
 

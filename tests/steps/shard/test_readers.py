@@ -10,7 +10,7 @@ import pytest
 from steps.shard.readers import FORMATS, read
 from tests.steps.shard.readings import (
     TEXT,
-    compressed,
+    compress_content,
     limits,
     plain,
     read_all,
@@ -34,12 +34,12 @@ def content(suffix: str) -> bytes:
     """``TEXTS`` as a file of that suffix."""
     if suffix.startswith(".tar"):
         members = {f"{n:03d}.{end}": text for n, text in enumerate(TEXTS) for end in ("text", "z")}
-        return compressed(tar(members), suffix)
+        return compress_content(tar(members), suffix)
     if suffix == ".parquet":
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"z": [0] * len(TEXTS), "text": TEXTS}), sink)
         return sink.getvalue().to_pybytes()
-    return compressed(CONTENT[plain(suffix)].encode(), suffix)
+    return compress_content(CONTENT[plain(suffix)].encode(), suffix)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -60,7 +60,7 @@ def test_unknown_suffix_is_an_error_before_anything_is_read(tmp_path: Path, name
 
 @pytest.mark.parametrize("suffix", [s for s in FORMATS if s[:4] not in (".par", ".tar")])
 def test_a_file_without_a_byte_gives_no_batch(tmp_path: Path, suffix: str):
-    for body in (b"", compressed(b"", suffix), compressed(b"\n\r\n\n", suffix)):
+    for body in (b"", compress_content(b"", suffix), compress_content(b"\n\r\n\n", suffix)):
         assert list(read(write(tmp_path, f"a{suffix}", body), TEXT)) == []
 
 
@@ -88,7 +88,7 @@ def test_what_is_not_compressed_as_its_name_says_and_any_flipped_byte_is_an_erro
 @pytest.mark.parametrize("suffix", [".txt.gz", ".jsonl.gz", ".csv.zst", ".tsv"])
 def test_byte_order_mark_is_dropped_and_compressed_files_may_be_joined(tmp_path: Path, suffix: str):
     marked = b"\xef\xbb\xbf" + CONTENT[plain(suffix)].encode()
-    parts = [compressed(part, suffix) for part in (marked[:50], marked[50:])]
+    parts = [compress_content(part, suffix) for part in (marked[:50], marked[50:])]
     rows, _, bad = read_all(write(tmp_path, f"data{suffix}", b"".join(parts)))
     assert (rows[0], len(rows), bad) == (("one",), len(TEXTS), [])
 
@@ -98,14 +98,14 @@ def test_byte_order_mark_is_dropped_and_compressed_files_may_be_joined(tmp_path:
 def test_utf16_is_refused_as_a_whole(tmp_path: Path, suffix: str, encoding: str):
     mark = "" if encoding in ("utf-16", "utf-32") else "\ufeff"
     text = mark + CONTENT[plain(suffix)]
-    path = write(tmp_path, f"a{suffix}", compressed(text.encode(encoding), suffix))
+    path = write(tmp_path, f"a{suffix}", compress_content(text.encode(encoding), suffix))
     with pytest.raises(DataError, match=r"a\..* holds UTF-(16|32).*convert it to UTF-8: iconv"):
         read_all(path)
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_compressed_data_without_its_suffix_is_named(tmp_path: Path, suffix: str):
-    path = write(tmp_path, "data.csv", compressed(CSV.encode(), suffix))
+    path = write(tmp_path, "data.csv", compress_content(CSV.encode(), suffix))
     with pytest.raises(DataError, match=f"add {suffix} to its name"):
         read_all(path)
 
@@ -171,9 +171,9 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, run_python):
     texts = pa.array(["x" * 900 + str(i) for i in range(60_000)])
     paths = []
     for name, part in (("small", small), ("large", large)):
-        paths.append(write(tmp_path, f"{name}.jsonl.gz", compressed(part, ".gz")))
+        paths.append(write(tmp_path, f"{name}.jsonl.gz", compress_content(part, ".gz")))
         table = b"text\n" + part.replace(b'"', b"")
-        paths.append(write(tmp_path, f"{name}.csv.zst", compressed(table, ".zst")))
+        paths.append(write(tmp_path, f"{name}.csv.zst", compress_content(table, ".zst")))
         table = pa.table({"text": texts.slice(0, len(part) // len(line))})
         paths.append(tmp_path / f"{name}.parquet")
         pq.write_table(table, paths[-1], row_group_size=len(table), use_dictionary=False)

@@ -20,7 +20,15 @@ from steps.shard.readers import Batch, json_lines, text
 from steps.shard.readers.csv import Table
 from steps.shard.readers.raw_bytes import Block, LineCount, Window
 from steps.shard.readers.text import Dialect
-from tests.steps.shard.readings import MIXED, TEXT, Reading, limits, read_lines, shown, write
+from tests.steps.shard.readings import (
+    MIXED,
+    TEXT,
+    Reading,
+    convert_batch,
+    limits,
+    read_lines,
+    write,
+)
 from training.workloads import Column
 
 pytestmark = pytest.mark.long
@@ -55,15 +63,15 @@ def check_alike(
     fast: Batch | None,
 ) -> None:
     """Check that both ways give the same, and the file's reader with any limits, too."""
-    expected = exactly(shown(exact) if isinstance(exact, Batch) else exact)
-    assert fast is None or exactly(shown(fast)) == expected
+    expected = exactly(convert_batch(exact) if isinstance(exact, Batch) else exact)
+    assert fast is None or exactly(convert_batch(fast)) == expected
     assert exactly(from_file(name, content, columns)) == expected
     with limits(**small):
         assert exactly(from_file(name, content, columns)) == expected
 
 
 @st.composite
-def damaged(draw: Callable, whole: st.SearchStrategy[bytes]) -> bytes:
+def draw_damaged_content(draw: Callable, whole: st.SearchStrategy[bytes]) -> bytes:
     """Draw the content as it is, or with some bytes taken out, or others put in."""
     content = draw(whole)
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
@@ -109,7 +117,7 @@ def json_object(draw: Callable) -> bytes:
     return f"{draw(SPACES)}{{{inside}{draw(SPACES)}}}{draw(SPACES)}".encode()
 
 
-JSON_FILES = st.lists(st.tuples(damaged(json_object()), LINE_ENDS), max_size=6).map(
+JSON_FILES = st.lists(st.tuples(draw_damaged_content(json_object()), LINE_ENDS), max_size=6).map(
     lambda lines: b"".join(line + end for line, end in lines)
 )
 
@@ -162,11 +170,11 @@ def _value(kind: str, value: object) -> str | float | None:
     return value
 
 
-@given(line=damaged(json_object()), columns=COLUMNS)
+@given(line=draw_damaged_content(json_object()), columns=COLUMNS)
 def test_json_lines_against_the_json_module(line: bytes, columns: Columns):
     if b"\n" in line or not line.strip(b" \t\r") or b"Inf" in line.replace(b"Infinity", b""):
         return
-    rows, _, bad = shown(json_lines.parse_exactly(block(line), columns))
+    rows, _, bad = convert_batch(json_lines.parse_exactly(block(line), columns))
     expected = by_json(line, columns)
     # one key twice in an inner object is bad for the oracle only; -0 is an integer for it, so 0
     assert rows == ([] if expected is None else [tuple(expected)]) or b'[{"text"' in line
@@ -194,7 +202,7 @@ def csv_row(draw: Callable) -> bytes:
 
 
 ENDED = st.sampled_from([b"\n", b"\n", b"\r\n", b"\r", b"\n\n", b"\r\n\r\n"])
-CSV_FILES = st.lists(st.tuples(damaged(csv_row()), ENDED), max_size=6).map(
+CSV_FILES = st.lists(st.tuples(draw_damaged_content(csv_row()), ENDED), max_size=6).map(
     lambda rows: b"".join(row + end for row, end in rows)
 )
 HEADER = b"text,size,kind,z\n"
@@ -205,7 +213,7 @@ def by_rows(table: Table, content: bytes) -> Reading:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Table, "parse_fast", lambda *_, **__: None)
         window = Window(bytearray(content + b"\n"), 0, len(content) + 1, last=True)
-        return shown(table.parse(window, LineCount(2)))
+        return convert_batch(table.parse(window, LineCount(2)))
 
 
 @given(content=CSV_FILES, columns=COLUMNS, small=LIMITS, end=st.sampled_from([b"\n", b""]))

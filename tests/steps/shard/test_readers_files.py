@@ -9,7 +9,7 @@ from steps.shard import raw_objects
 from steps.shard.manifests import Quarantine
 from steps.shard.readers import read
 from steps.shard.readers.batch import merge_batches
-from tests.steps.shard.readings import limits, read_all, reasons, shown, tar, write
+from tests.steps.shard.readings import convert_batch, limits, read_all, reasons, tar, write
 from training.workloads import Column
 from trainyard.common.errors import DataError
 
@@ -25,7 +25,7 @@ def folder_of(root: Path, files: dict[str, bytes]) -> Path:
 
 
 def rows_of(one: raw_objects.RawObject, columns: dict[str, Column] = FILES):
-    return shown(merge_batches(list(read(one.path, columns, one.files))))
+    return convert_batch(merge_batches(list(read(one.path, columns, one.files))))
 
 
 def test_a_folder_of_images_becomes_records_with_their_first_folder_as_label(tmp_path: Path):

@@ -47,7 +47,7 @@ RECORDS = st.lists(
 Record = tuple[bytes | None, list[float] | None, datetime | None]
 
 
-def expected(records: list[Record]) -> list[tuple]:
+def convert_records(records: list[Record]) -> list[tuple]:
     def micros(moment: datetime | None) -> int | None:
         return None if moment is None else (moment - BEGIN) // timedelta(microseconds=1)
 
@@ -94,7 +94,7 @@ WRITERS = {"a.jsonl": as_json, "a.csv": as_csv, "a.parquet": as_parquet}
 def test_every_format_gives_what_was_written(records: list[Record]):
     for name, content in WRITERS.items():
         rows, _, bad = from_file(name, content(records), COLUMNS)
-        assert (rows, bad) == (expected(records), []), name
+        assert (rows, bad) == (convert_records(records), []), name
 
 
 TIMESTAMPS = [
@@ -227,7 +227,7 @@ def test_a_list_with_a_number_beyond_the_limit_is_bad(tmp_path: Path):
 @given(RECORDS, st.integers(0, 3))
 def test_equal_values_have_equal_hashes_wherever_they_lie(records: list[Record], cut: int):
     for number, kind in enumerate((pa.binary(), pa.list_(pa.float64()), pa.int64())):
-        values = [row[number] for row in expected(records)]
+        values = [row[number] for row in convert_records(records)]
         whole = hash_column(pa.array(values, kind))
         assert (whole[cut:] == hash_column(pa.array(values, kind)[cut:])).all()
         assert (whole[cut:] == hash_column(pa.array(values[cut:], kind))).all()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from steps.shard.record_hashes import hash_column
-from tests.steps.shard.readings import limits, placed, read_all, reasons, tar, write
+from tests.steps.shard.readings import limits, number_records, read_all, reasons, tar, write
 from tests.steps.shard.test_readers_agree import LIMITS, from_file
 from training.workloads import Column
 
@@ -78,9 +78,9 @@ def check(reading: tuple, values: list, dtype: str, lists: bool = False) -> None
 def test_text_formats_give_the_number_or_name_it(values: list, dtype: str, small: dict):
     columns = {"n": Column("number", False, dtype=dtype)}
     for name, content in TEXTS.items():
-        check(placed(name, from_file(name, content(values), columns)), values, dtype)
+        check(number_records(name, from_file(name, content(values), columns)), values, dtype)
         with limits(**small):
-            check(placed(name, from_file(name, content(values), columns)), values, dtype)
+            check(number_records(name, from_file(name, content(values), columns)), values, dtype)
 
 
 @pytest.mark.long
@@ -90,7 +90,7 @@ def test_lists_give_the_numbers_or_name_one(values: list, dtype: str):
     values = [0 if value is None else value for value in values]
     lists = [[value] for value in values]
     check(from_file("a.jsonl", as_json(lists), columns), values, dtype, lists=True)
-    found = placed("a.csv", from_file("a.csv", as_csv(lists), columns))
+    found = number_records("a.csv", from_file("a.csv", as_csv(lists), columns))
     check(found, values, dtype, lists=True)
     inside = [value for value in values if fits(value, "int64")]
     stored = [None, *([value] for value in inside)]

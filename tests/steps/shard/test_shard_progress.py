@@ -35,31 +35,33 @@ def kill_while_packing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def sharded(tmp_path: Path) -> Path:
+def finished_job(tmp_path: Path) -> Path:
     """A finished job's folders."""
     root = container(tmp_path / "done", five_objects(), "algo-1", ["algo-1"])
     shard(root)
     return root
 
 
-def test_a_killed_job_leaves_no_manifest_and_nothing_that_a_retry_takes_over(sharded, monkeypatch):
-    output = sharded / "processing/output"
+def test_a_killed_job_leaves_no_manifest_and_nothing_that_a_retry_takes_over(
+    finished_job, monkeypatch
+):
+    output = finished_job / "processing/output"
     whole = contents(output)
     with monkeypatch.context() as patch:
         kill_while_packing(patch)
         with pytest.raises(ZeroDivisionError):
-            shard(sharded, "--shard_mb", "0.002")
+            shard(finished_job, "--shard_mb", "0.002")
     assert not list(output.rglob("manifest-*.json"))
     for path in output.rglob("*.json"):
         path.write_text("damaged")
     for path in (output / "scratch/algo-1").iterdir():
         path.write_bytes(path.read_bytes()[:100])
-    assert shard(sharded) == whole
+    assert shard(finished_job) == whole
 
 
 @pytest.mark.parametrize("what", ["raw objects", "units"])
 def test_work_whose_record_is_damaged_is_named_and_never_left_out(
-    sharded, monkeypatch, capfd, what
+    finished_job, monkeypatch, capfd, what
 ):
     work_off, damaged = job.Pool.work_off, []
 
@@ -67,28 +69,28 @@ def test_work_whose_record_is_damaged_is_named_and_never_left_out(
         problems = work_off(pool, named, tasks)
         if named == what:
             stem = tasks[0].unit if named == "raw objects" else tasks[0].stem
-            [path] = sharded.glob(f"processing/output/progress/*/{stem}.json")
+            [path] = finished_job.glob(f"processing/output/progress/*/{stem}.json")
             path.write_bytes(path.read_bytes()[:-1])
             damaged.append(path)
         return problems
 
     monkeypatch.setattr(job.Pool, "work_off", damage_a_record)
     with pytest.raises(SystemExit):
-        shard(sharded)
+        shard(finished_job)
     said = "the progress record of a finished task is missing or damaged"
     assert f"{damaged[0]}: {said}" in capfd.readouterr().out
-    assert not list(sharded.rglob("manifest-*.json"))
+    assert not list(finished_job.rglob("manifest-*.json"))
 
 
-def test_files_of_other_instances_are_left_alone(sharded):
-    output = sharded / "processing/output"
+def test_files_of_other_instances_are_left_alone(finished_job):
+    output = finished_job / "processing/output"
     others = {f"{folder}/.{'0' * 16}-00000.npy.abc.tmp" for folder in SPLITS}
     others |= {f"progress/algo-2/{'0' * 16}.json", "train/.manifest-algo-2.json.abc.tmp"}
     others |= {f"scratch/algo-2/{'0' * 16}-00000.arrow"}
     for name in others:
         (output / name).parent.mkdir(parents=True, exist_ok=True)
         (output / name).write_bytes(b"theirs")
-    files = shard(sharded)
+    files = shard(finished_job)
     assert all(files[name] == b"theirs" for name in others)
 
 

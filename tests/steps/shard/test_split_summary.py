@@ -14,7 +14,7 @@ from training.workloads import load_packing
 TABLES = ("", "examples", "sample")
 
 
-def sharded(
+def run_shard_job(
     root: Path, files: dict[str, bytes], *options: str, arguments: list[str] = ARGUMENTS
 ) -> Path:
     """The folder into which one instance wrote."""
@@ -35,7 +35,7 @@ def names(dataset: Dataset) -> list[int]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory) -> Path:
-    return sharded(tmp_path_factory.mktemp("whole"), five_objects(), "--summary")
+    return run_shard_job(tmp_path_factory.mktemp("whole"), five_objects(), "--summary")
 
 
 def test_it_names_every_example_and_has_all_of_a_small_split_in_the_same_order(whole):
@@ -53,8 +53,8 @@ def test_it_names_every_example_and_has_all_of_a_small_split_in_the_same_order(w
 
 def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
     monkeypatch.setattr(split_summary, "SAMPLE_BYTES", 3000)
-    one = sharded(tmp_path / "one", five_objects(), "--summary")
-    two = sharded(tmp_path / "two", {"a.jsonl": lines(RECORDS[::-1])}, "--summary")
+    one = run_shard_job(tmp_path / "one", five_objects(), "--summary")
+    two = run_shard_job(tmp_path / "two", {"a.jsonl": lines(RECORDS[::-1])}, "--summary")
     assert fingerprints(one) == fingerprints(two)
     sample, train = Dataset(one / "summary/sample"), Dataset(one / "train")
     size = int(sample.manifests.bytes.sum())
@@ -68,10 +68,10 @@ def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
 
 def test_it_changes_nothing_of_the_splits_and_a_rerun_adds_it(tmp_path, whole):
     root = tmp_path / "later"
-    without = sharded(root, five_objects())
+    without = run_shard_job(root, five_objects())
     assert not (without / "summary").exists()
     before = Dataset(without / "train").fingerprint
-    again = sharded(root, five_objects(), "--summary")
+    again = run_shard_job(root, five_objects(), "--summary")
     assert before == Dataset(again / "train").fingerprint == Dataset(whole / "train").fingerprint
     assert fingerprints(again) == fingerprints(whole)
 
@@ -80,7 +80,7 @@ def test_groups_are_named_too(tmp_path):
     rows = [{"size": n % 7, "y": n % 2, "user": f"user {n % 40}"} for n in range(200)]
     settings = {"numbers": ["size"], "label": "y", "label_above": 0.5, "group": "user"}
     told = ["--workload", "tabular", "--workload_config", json.dumps(settings), "--key", "user"]
-    folder = sharded(tmp_path, {"a.jsonl": lines(rows)}, "--summary", arguments=told)
+    folder = run_shard_job(tmp_path, {"a.jsonl": lines(rows)}, "--summary", arguments=told)
     named, train = (
         d.read(np.arange(len(d)))
         for d in (Dataset(folder / "summary/examples"), Dataset(folder / "train"))

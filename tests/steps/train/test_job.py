@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.training.test_identity import of
+from tests.training.test_identity import build_test_parts
 from training.identity import Parts
 from training.session import check_alike
 from trainyard.common.errors import TrainingError
@@ -22,7 +22,10 @@ class Ranks:
 
 
 def test_ranks_with_other_code_or_settings_are_named_before_the_first_step():
-    same, changed = of(), of({"training/loop.py": b"another loop"}, seed=1)
+    same, changed = (
+        build_test_parts(),
+        build_test_parts({"training/loop.py": b"another loop"}, seed=1),
+    )
     one, other, more = (same, "a" * 8), (changed, "a" * 8), (same, "b" * 8)
     check_alike(*one, Ranks(one, one, one))
     said = re.escape("rank 2 differs from rank 0: seed 0 → 1; code (~ training/loop.py); give all")

@@ -29,7 +29,7 @@ SMP = ["train.loop.strategy=smp", "images.pytorch_version=2.5.1"]
 STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "smddp", "smp"]
 
 
-def compiled(*overrides: str) -> CompiledPipeline:
+def compile_recipe(*overrides: str) -> CompiledPipeline:
     recipe = load(PROD, [PLAIN, *overrides])
     return build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
 
@@ -39,7 +39,7 @@ def train(definition: CompiledPipeline) -> dict:
     return next(step["Arguments"] for step in body["Steps"] if step["Name"] == "Train")
 
 
-def distributed(definition: CompiledPipeline) -> dict:
+def read_distributed_settings(definition: CompiledPipeline) -> dict:
     """Return the settings by which AWS's driver starts the ranks."""
     [file] = [
         content
@@ -104,10 +104,10 @@ def test_smp_has_its_own_image_which_smddp_takes(version):
 
 
 def test_smp_is_torchrun_with_parameters_which_the_job_takes():
-    definition = compiled(*SMP, "train.loop.shard_degree=8")
+    definition = compile_recipe(*SMP, "train.loop.shard_degree=8")
     given = train(definition)["HyperParameters"]
     assert json.loads(given["mp_parameters"]) == {"hybrid_shard_degree": 8}
-    assert distributed(definition)["smp"]["hybrid_shard_degree"] == 8
+    assert read_distributed_settings(definition)["smp"]["hybrid_shard_degree"] == 8
     given |= {"max_steps": "10"}
     options = parse([part for name, value in given.items() for part in (f"--{name}", value)])
     assert read_config(options).strategy == "smp"
@@ -116,17 +116,17 @@ def test_smp_is_torchrun_with_parameters_which_the_job_takes():
 def test_mpi_on_several_nodes_starts_all_ranks_and_as_many_on_each():
     """AWS's driver gives mpirun process_count_per_node as the number of all."""
     mpi = ["train.launcher=mpi", "train.processes_per_node=8", OWN]
-    several = distributed(compiled(*mpi))
+    several = read_distributed_settings(compile_recipe(*mpi))
     assert several["process_count_per_node"] == 32
     assert several["mpi_additional_options"] == ["--map-by", "ppr:8:node"]
-    one = distributed(compiled(*mpi, "train.instance_count=1"))
+    one = read_distributed_settings(compile_recipe(*mpi, "train.instance_count=1"))
     assert (one["process_count_per_node"], one["mpi_additional_options"]) == (8, None)
 
 
 OF_STRATEGIES = {"deepspeed", "mpi4py", "paramiko"}
 
 
-def locked(asset: Asset) -> list[str]:
+def list_locked_packages(asset: Asset) -> list[str]:
     return [entry.name for entry in parse_lock(asset.files["requirements.txt"].decode(), "")]
 
 
@@ -143,8 +143,8 @@ THRESHOLDS = "gate={max_bits_per_byte: 0.95}"  # reads no scores, so it installs
 )
 def test_only_the_train_step_installs_what_only_its_strategy_needs(overrides, expected):
     further = {
-        name: set(locked(asset)) & OF_STRATEGIES
-        for asset in compiled("train.loop.tensorboard=false", THRESHOLDS, *overrides).assets
+        name: set(list_locked_packages(asset)) & OF_STRATEGIES
+        for asset in compile_recipe("train.loop.tensorboard=false", THRESHOLDS, *overrides).assets
         for name in asset.files
         if name.endswith("/job.py") and "requirements.txt" in asset.files
     }

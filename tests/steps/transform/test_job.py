@@ -48,7 +48,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def transformed(root: Path, *more: str) -> dict[str, bytes]:
+def run_transform(root: Path, *more: str) -> dict[str, bytes]:
     """Run the job; return the files of both outputs."""
     options = job.parse(["--root", str(root), "--max_bad_share", "0.1", "--keep", "order", *more])
     job.transform(options)
@@ -66,7 +66,7 @@ def lines(content: bytes) -> list[dict]:
 
 
 def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
-    found = transformed(root)
+    found = run_transform(root)
     served = open_served(root / "processing/input/model")
     scores = lines(found["scores/june/a.csv.jsonl"]) + lines(found["scores/b.jsonl.jsonl"])
     for one in scores:
@@ -89,7 +89,7 @@ def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
 
 
 def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Path, monkeypatch):
-    whole = transformed(root)
+    whole = run_transform(root)
     (root / "processing/output").rename(root / "whole")
     monkeypatch.setattr(job, "PART", 8)
     score_part, scored = job.Scoring._score_batch, []
@@ -106,12 +106,12 @@ def test_a_killed_job_leaves_no_file_that_a_retry_could_take_for_whole(root: Pat
     with monkeypatch.context() as patch:
         patch.setattr(job.Scoring, "_score_batch", score_three)
         with pytest.raises(Killed):
-            transformed(root)
+            run_transform(root)
     assert {raw.name for raw in scored} and not {*outputs(root)} & {
         "quarantine/summary-algo-1.json"
     }
     assert all(content == whole[name] for name, content in outputs(root).items())
-    assert transformed(root) == whole
+    assert run_transform(root) == whole
 
 
 def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: Path):
@@ -119,7 +119,7 @@ def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: P
     folder = tmp_path / "processing/input/records"
     folder.mkdir()
     (folder / "a.txt").write_text("def f(x):\nq\n    return größer\n")
-    found = transformed(tmp_path, "--max_bad_share", "0.5")
+    found = run_transform(tmp_path, "--max_bad_share", "0.5")
     first, third = lines(found["scores/a.txt.jsonl"])
     assert first["answer"] == served.answer({"text": "def f(x):"})
     assert third["input"] == {"text": "    return größer"}
@@ -138,7 +138,7 @@ def test_too_many_bad_records_none_or_a_suffix_that_nothing_reads_end_the_job(ro
     unread = root / "processing/input/records/z.xlsx"  # the smallest: read last
     unread.write_bytes(b"")
     with pytest.raises(DataError, match=r"^z\.xlsx: raw data with this suffix cannot be read"):
-        transformed(root)
+        run_transform(root)
     assert outputs(root) == {}
     for path in (root / "processing/input/records").rglob("*.*"):
         path.unlink()

@@ -21,7 +21,7 @@ SYSTEM = "{file_system_id: fs-0123456789abcdef0, directory_path: /mount/shards}"
 FSX = ("train.input_mode=FSxLustre", f"train.fsx={SYSTEM}")
 
 
-def compiled(recipe: str, *overrides: str):
+def compile_recipe(recipe: str, *overrides: str):
     read = load(Path(recipe), overrides)
     return build(read, resolve_account(read.aws), commit="0" * 40, source=None)
 
@@ -32,7 +32,7 @@ def step(body: str, name: str) -> dict:
 
 def test_trainings_are_the_train_steps_own_down_to_spot_keys_and_subnets():
     """SDK 3.27's HyperparameterTuner drops the volume's key and the encryption."""
-    body = compiled("recipes/prod.yaml", TUNE, *FSX).body
+    body = compile_recipe("recipes/prod.yaml", TUNE, *FSX).body
     assert step(body, "Train")["DependsOn"] == step(body, "Tune")["DependsOn"] == ["Shard"]
     train = step(body, "Train")["Arguments"]
     trial = step(body, "Tune")["Arguments"]["TrainingJobDefinition"]
@@ -50,7 +50,7 @@ def test_trainings_are_the_train_steps_own_down_to_spot_keys_and_subnets():
 
 
 def test_the_drivers_of_a_trial_hold_the_program_that_starts_them_and_nothing_else_differs():
-    found = compiled("recipes/tuned.yaml")
+    found = compile_recipe("recipes/tuned.yaml")
     folders = {asset.uri: asset.files for asset in found.assets}
 
     def drivers(channels: list[dict]) -> dict[str, bytes]:
@@ -75,7 +75,7 @@ def test_the_drivers_of_a_trial_hold_the_program_that_starts_them_and_nothing_el
     ],
 )  # fmt: skip
 def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, expected):
-    body = compiled("recipes/tuned.yaml", f"tune={tune}").body
+    body = compile_recipe("recipes/tuned.yaml", f"tune={tune}").body
     config = step(body, "Tune")["Arguments"]["HyperParameterTuningJobConfig"]
     assert [*config["ParameterRanges"]] == [expected]
     problems = [p for p in check(body) if p.step in ("Tune", "Train")]
@@ -86,7 +86,7 @@ def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, e
 def test_the_largest_model_of_a_search_is_held_to_the_machines_memory(widths, expected):
     ranges = f"{{workload_config_dim: {widths}, global_batch: [1024, 2048]}}"
     tune = f"tune={{ranges: {ranges}, trainings: 4}}"
-    found = rules.check(compiled("recipes/prod.yaml", tune).body)
+    found = rules.check(compile_recipe("recipes/prod.yaml", tune).body)
     assert [p.step for p in found if p.rule == "training-runs-out-of-memory"] == expected
 
 

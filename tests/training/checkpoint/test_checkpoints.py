@@ -42,7 +42,7 @@ def save(target: Checkpoints, step: int, loss: float | None = None) -> None:
     target.finish()
 
 
-def resumed(target: Checkpoints) -> int | None:
+def resume_and_check(target: Checkpoints) -> int | None:
     """Resume; return the step after checking every tensor."""
     found = state(0)
     step = target.resume(lambda: found)
@@ -62,7 +62,7 @@ def three(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, three: Path) -> Checkpoints:
+def copied_checkpoints(tmp_path: Path, three: Path) -> Checkpoints:
     """Copy the checkpoints of steps 1, 2 and 3."""
     shutil.copytree(three / "run", tmp_path / "run")
     return checkpoints(tmp_path)
@@ -83,7 +83,7 @@ def test_a_state_that_grows_is_refused_since_its_ranks_would_not_agree(tmp_path:
         grown = state(2) | {"model.b": torch.zeros(2, dtype=torch.float64)}
         with pytest.raises(TrainingError, match=r"^model\.b: has another type or shape than at"):
             target.save(2, grown)
-    assert resumed(checkpoints(tmp_path)) == 1
+    assert resume_and_check(checkpoints(tmp_path)) == 1
 
 
 def test_what_changes_after_the_call_is_not_saved(tmp_path: Path):
@@ -92,7 +92,7 @@ def test_what_changes_after_the_call_is_not_saved(tmp_path: Path):
     for tensor in tensors.values():
         tensor.fill_(99)
     target.finish()
-    assert resumed(target) == 1
+    assert resume_and_check(target) == 1
 
 
 def edit(marker: Path, **fields) -> None:
@@ -131,7 +131,7 @@ def marker_of(content: bytes) -> Callable[[Path], object]:
     return lambda folder: (folder / "complete.json").write_bytes(content)
 
 
-def changed(**fields) -> Callable[[Path], object]:
+def make_completion_edit(**fields) -> Callable[[Path], object]:
     return lambda folder: edit(folder / "complete.json", **fields)
 
 
@@ -153,9 +153,9 @@ TEARS = [
     (marker_of(b"[]"), "complete.json is damaged"),
     (marker_of(b"\xff"), "complete.json is damaged"),
     (marker_of(b'{"format": 2}'), "complete.json is damaged: step: Field required"),
-    (changed(files=["a.safetensors"]), "complete.json is damaged: files: "),
-    (changed(format=99), "complete.json has format 99"),
-    (changed(files=ELSEWHERE), "complete.json names a file that is not a shard"),
+    (make_completion_edit(files=["a.safetensors"]), "complete.json is damaged: files: "),
+    (make_completion_edit(format=99), "complete.json has format 99"),
+    (make_completion_edit(files=ELSEWHERE), "complete.json names a file that is not a shard"),
     (
         lambda f: move_a_piece(f / "complete.json"),
         "complete.json was changed since it was written: the hash of its list of files",
@@ -165,26 +165,28 @@ TEARS = [
 
 
 @pytest.mark.parametrize(("tear", "said"), TEARS)
-def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(tmp_path, saved, tear, said, caplog):
+def test_a_torn_checkpoint_is_skipped_for_an_older_whole_one(
+    tmp_path, copied_checkpoints, tear, said, caplog
+):
     tear(folder(tmp_path, 3))
     with caplog.at_level(logging.WARNING):
-        assert resumed(saved) == 2
+        assert resume_and_check(copied_checkpoints) == 2
     assert re.search(f"checkpoint {folder(tmp_path, 3)} is damaged: .*{said}", caplog.text)
 
 
-def test_all_torn_is_a_fresh_start(tmp_path: Path, saved: Checkpoints):
+def test_all_torn_is_a_fresh_start(tmp_path: Path, copied_checkpoints: Checkpoints):
     for step in (1, 2, 3):
         part(folder(tmp_path, step)).write_bytes(b"torn")
-    assert resumed(saved) is None
-    save(saved, 3)
-    assert resumed(saved) == 3
+    assert resume_and_check(copied_checkpoints) is None
+    save(copied_checkpoints, 3)
+    assert resume_and_check(copied_checkpoints) == 3
 
 
-def test_files_of_an_earlier_attempt_are_not_read(tmp_path: Path, saved: Checkpoints):
+def test_files_of_an_earlier_attempt_are_not_read(tmp_path: Path, copied_checkpoints: Checkpoints):
     """SageMaker may bring back from S3 files that were deleted here before they were copied."""
     stray = folder(tmp_path, 3) / "shard-00002-model-00001-of-00001.safetensors"
     stray.write_bytes(part(folder(tmp_path, 2)).read_bytes())
-    assert resumed(saved) == 3
+    assert resume_and_check(copied_checkpoints) == 3
     assert not stray.exists()
 
 
@@ -211,12 +213,12 @@ def test_the_last_k_are_kept_and_a_damaged_marker_costs_no_whole_checkpoint(tmp_
     assert names(tmp_path / "run") == [f"step-0000000{step}" for step in (2, 3, 4)]
 
 
-def test_another_training_is_left_alone(tmp_path: Path, saved: Checkpoints):
+def test_another_training_is_left_alone(tmp_path: Path, copied_checkpoints: Checkpoints):
     other, called = checkpoints(tmp_path, "other", keep=1), []
     assert other.resume(lambda: called.append(1)) is None
     assert not called
     save(other, 9)
-    assert resumed(saved) == 3
+    assert resume_and_check(copied_checkpoints) == 3
 
 
 def test_nothing_is_left_of_the_process_that_writes(tmp_path: Path):
@@ -230,7 +232,7 @@ def test_nothing_is_left_of_the_process_that_writes(tmp_path: Path):
     assert ({child.pid for child in me.children()}, me.num_fds()) == before
 
 
-def test_a_checkpoint_holds_no_pickle(tmp_path: Path, saved: Checkpoints):
+def test_a_checkpoint_holds_no_pickle(tmp_path: Path, copied_checkpoints: Checkpoints):
     path = part(folder(tmp_path, 3))
     hashes = path.with_suffix(".sha256")
     assert names(folder(tmp_path, 3)) == ["complete.json", path.name, hashes.name]
@@ -238,16 +240,16 @@ def test_a_checkpoint_holds_no_pickle(tmp_path: Path, saved: Checkpoints):
     assert load_file(path).keys() == state(0).keys()
 
 
-def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, saved: Checkpoints):
+def test_a_save_that_fails_is_told_at_the_next(tmp_path: Path, copied_checkpoints: Checkpoints):
     (tmp_path / "run").rename(tmp_path / "aside")
     (tmp_path / "run").write_text("a file where the folder should be")
-    saved.save(4, state(4))
+    copied_checkpoints.save(4, state(4))
     with pytest.raises(TrainingError, match="a checkpoint could not be written.*continues from it"):
-        saved.finish()
+        copied_checkpoints.finish()
     (tmp_path / "run").unlink()
     (tmp_path / "aside").rename(tmp_path / "run")
-    save(saved, 4)
-    assert resumed(saved) == 4
+    save(copied_checkpoints, 4)
+    assert resume_and_check(copied_checkpoints) == 4
 
 
 STRAYS = ("step-xyz", "step-12.tmp", "step-", "step-3", "step-00000004 copy", "step-٤", "other")
@@ -258,13 +260,13 @@ STRAYS = ("step-xyz", "step-12.tmp", "step-", "step-3", "step-00000004 copy", "s
     lambda stray: stray.symlink_to("nowhere"),
     lambda stray: shutil.copytree(stray.parent / "step-00000003", stray),
 ], ids=["a file", "a link", "a folder with a marker"])  # fmt: skip
-def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, make):
+def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, copied_checkpoints, make):
     strays = [tmp_path / "run" / name for name in STRAYS]
     for stray in strays:
         make(stray)
-    assert resumed(saved) == 3
-    save(saved, 4)
-    assert resumed(saved) == 4
+    assert resume_and_check(copied_checkpoints) == 3
+    save(copied_checkpoints, 4)
+    assert resume_and_check(copied_checkpoints) == 4
     for stray in strays:
         assert stray.is_symlink() or stray.exists()  # not ours to delete
 
@@ -273,13 +275,15 @@ def test_what_else_lies_beside_the_checkpoints_stops_nobody(tmp_path, saved, mak
     ("step-00000004", Path.touch), ("step-00000004", Path.mkdir),
     ("step-00000004/complete.json", Path.mkdir),
 ])  # fmt: skip
-def test_a_stray_where_the_next_checkpoint_goes_makes_place(tmp_path, saved, name, make):
+def test_a_stray_where_the_next_checkpoint_goes_makes_place(
+    tmp_path, copied_checkpoints, name, make
+):
     stray = tmp_path / "run" / name
     stray.parent.mkdir(exist_ok=True)
     make(stray)
-    assert resumed(saved) == 3
-    save(saved, 4)
-    assert resumed(saved) == 4
+    assert resume_and_check(copied_checkpoints) == 3
+    save(copied_checkpoints, 4)
+    assert resume_and_check(copied_checkpoints) == 4
 
 
 def test_a_folder_that_another_machine_has_just_made_may_stay(tmp_path: Path, monkeypatch):

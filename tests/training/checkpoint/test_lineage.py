@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def own(root, tmp_path: Path, monkeypatch) -> Path:
+def own_loss_file(root, tmp_path: Path, monkeypatch) -> Path:
     """Return the file with the loss of a workload that a user may edit between two trainings."""
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p != str(TOYS)])
     shutil.copytree(TOYS / "toys", tmp_path / "source/toys")
@@ -39,7 +39,7 @@ def edit(path: Path, old: str, new: str) -> None:
     forget()
 
 
-def told(root: Path) -> dict:
+def read_training_settings(root: Path) -> dict:
     return json.loads((root / "model/config.json").read_text())["training"]
 
 
@@ -47,18 +47,22 @@ def weights(root: Path) -> bytes:
     return (root / "model/model.safetensors").read_bytes()
 
 
-def test_a_changed_loss_starts_anew_in_a_folder_of_its_own_and_says_so(root, train, own, caplog):
+def test_a_changed_loss_starts_anew_in_a_folder_of_its_own_and_says_so(
+    root, train, own_loss_file, caplog
+):
     caplog.set_level("INFO", logger="training")
     train(root)
-    before, first, curve = told(root), weights(root), losses(root)
-    edit(own, "return total *", "return 2 * total *")
+    before, first, curve = read_training_settings(root), weights(root), losses(root)
+    edit(own_loss_file, "return total *", "return 2 * total *")
     caplog.clear()
     train(root)
     assert weights(root) != first and losses(root)[1] == pytest.approx(2 * curve[1], rel=1e-5)
     assert [line["step"] for line in history(root) if "loss" in line] == [*range(1, 11)]
-    other = told(root)["identity"]
+    other = read_training_settings(root)["identity"]
     assert other != before["identity"]
-    assert [(s["since"], s["identity"]) for s in told(root)["stretches"]] == [(0, other)]
+    assert [(s["since"], s["identity"]) for s in read_training_settings(root)["stretches"]] == [
+        (0, other)
+    ]
     said = "contains checkpoints of another training: code (~ toys/ragged/workload.py)"
     assert said in caplog.text and before["identity"] in caplog.text
 
@@ -68,13 +72,13 @@ def test_a_changed_loss_starts_anew_in_a_folder_of_its_own_and_says_so(root, tra
     train(root)
     assert f"{other}/step-00000010 is not resumed: it is another training's: code (~" in caplog.text
     assert losses(root).keys() == {*range(1, 11)}
-    assert [s["identity"] for s in told(root)["stretches"]] == [other]
+    assert [s["identity"] for s in read_training_settings(root)["stretches"]] == [other]
 
-    edit(own, "return 2 * total *", "return total *")
+    edit(own_loss_file, "return 2 * total *", "return total *")
     caplog.clear()
     train(root)
     assert "resumed from the checkpoint of step 10" in caplog.text
-    assert told(root) == before and weights(root) == first
+    assert read_training_settings(root) == before and weights(root) == first
 
 
 def test_a_checkpoint_that_does_not_say_what_made_it_is_not_resumed(root, train, caplog):

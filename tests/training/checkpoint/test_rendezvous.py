@@ -15,10 +15,12 @@ from trainyard.common.errors import LostRankError, TrainingError
 pytestmark = pytest.mark.long
 
 
-def met(
+def run_ranks(
     world: int, say: Callable[[StoreExchange], Any], patience: float = 20, absent: int = 0
 ) -> list:
-    """Return what ``say`` returns or raises on each rank except the last ``absent`` ones."""
+    """Return what ``decide_or_give_up`` returns or raises on each rank except the last ``absent``
+    ones.
+    """
     store = PrefixStore("checkpoints", HashStore())
 
     def run(rank: int) -> Any:
@@ -32,19 +34,24 @@ def met(
 
 
 def test_all_get_what_the_first_chooses_and_only_those_that_want_it():
-    def say(meeting: StoreExchange) -> Any:
+    def decide_three_times(meeting: StoreExchange) -> Any:
         first = meeting.decide_together(meeting.rank, sum, needs_result=meeting.rank < 2)
         parts = meeting.decide_per_rank(meeting.rank, lambda said: [10 * one for one in said])
         return first, parts, meeting.decide_together(parts, max)
 
-    assert met(4, say) == [(6, 0, 30), (6, 10, 30), (None, 20, 30), (None, 30, 30)]
+    assert run_ranks(4, decide_three_times) == [
+        (6, 0, 30),
+        (6, 10, 30),
+        (None, 20, 30),
+        (None, 30, 30),
+    ]
 
 
 def test_a_choice_that_fails_fails_on_all_even_those_that_do_not_want_it():
     def choose(said: Any) -> Any:
         raise TrainingError("the disk is full")
 
-    found = met(3, lambda meeting: meeting.decide_together(None, choose, needs_result=False))
+    found = run_ranks(3, lambda meeting: meeting.decide_together(None, choose, needs_result=False))
     assert [str(error) for error in found] == ["the disk is full"] * 3
 
 
@@ -54,7 +61,7 @@ def test_a_choice_that_fails_fails_on_all_even_those_that_do_not_want_it():
      (12, 11, "rank 1, 2, 3, 4, 5, 6, 7, 8 and 3 others")],
 )  # fmt: skip
 def test_who_does_not_come_is_named(world, absent, named):
-    found = met(
+    found = run_ranks(
         world, lambda meeting: meeting.decide_together(None, len), patience=0.2, absent=absent
     )
     assert all(isinstance(error, LostRankError) for error in found)
@@ -65,22 +72,22 @@ def test_who_does_not_come_is_named(world, absent, named):
 
 
 def test_who_gets_on_is_waited_for_beyond_the_patience():
-    def say(meeting: StoreExchange) -> Any:
+    def decide_after_progress(meeting: StoreExchange) -> Any:
         for _ in range(30 if meeting.rank else 0):
             time.sleep(0.1)
             meeting.report_progress()
         return meeting.decide_together(None, len)
 
-    assert met(2, say, patience=2) == [2, 2]
+    assert run_ranks(2, decide_after_progress, patience=2) == [2, 2]
 
 
 def test_a_rank_that_is_known_to_be_gone_is_not_waited_for():
-    def say(meeting: StoreExchange) -> Any:
+    def decide_or_give_up(meeting: StoreExchange) -> Any:
         threading.Timer(0.05, meeting.give_up).start()
         return meeting.decide_together(None, len)
 
     began = time.monotonic()
-    [error] = met(2, say, absent=1)
+    [error] = run_ranks(2, decide_or_give_up, absent=1)
     assert isinstance(error, LostRankError) and time.monotonic() - began < 10
 
 

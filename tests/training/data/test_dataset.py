@@ -248,7 +248,7 @@ def test_raw_objects_come_by_name_and_their_samples_as_they_were_packed(counts, 
 @settings(max_examples=10)  # every shard is an fsync
 @given(samples=st.integers(1, 90), size=st.integers(1, 40), count=st.integers(1, 5))
 def test_the_passages_of_shares_are_those_of_the_whole(samples, size, count):
-    def told(passages):
+    def summarize_passages(passages):
         return [
             (p.samples["number"].tolist(), p.sources.tolist(), p.start, p.before, p.is_past_share)
             for p in passages
@@ -258,10 +258,10 @@ def test_the_passages_of_shares_are_those_of_the_whole(samples, size, count):
         for host, numbers in (("a", np.arange(7)), ("b", np.arange(samples))):
             write_dataset(Path(name), {"number": numbers}, NUMBER, host=host, shard_bytes=160)
         dataset = Dataset(Path(name))
-        whole = told(dataset.stream(size))
+        whole = summarize_passages(dataset.stream(size))
         shares = [Share(index, count) for index in range(count)]
-        parts = [told(dataset.stream(size, share)) for share in shares]
-        further = told(dataset.stream(size, shares[0], past_share=True))
+        parts = [summarize_passages(dataset.stream(size, share)) for share in shares]
+        further = summarize_passages(dataset.stream(size, shares[0], past_share=True))
     assert [passage for part in parts for passage in part] == whole
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
     assert [passage[:4] for passage in further] == [passage[:4] for passage in whole]
@@ -299,7 +299,7 @@ HASHED = {
 }
 
 
-def packed(rows: list[tuple]) -> dict[str, np.ndarray]:
+def make_columns(rows: list[tuple]) -> dict[str, np.ndarray]:
     return {
         name: np.array([r[place] for r in rows], field.dtype).reshape(len(rows), *field.shape)
         for place, (name, field) in enumerate(HASHED.items())
@@ -308,18 +308,18 @@ def packed(rows: list[tuple]) -> dict[str, np.ndarray]:
 
 @given(st.lists(example, min_size=1, max_size=20), st.integers(0, 20))
 def test_equal_bytes_and_only_those_have_equal_ids_wherever_they_stand(rows, cut):
-    samples = packed(rows)
+    samples = make_columns(rows)
     found = hash_samples(samples, HASHED)
     content = [b"".join(samples[name][n].tobytes() for name in HASHED) for n in range(len(rows))]
     for one, name in zip(content, found.tolist(), strict=True):
         assert [c == one for c in content] == [n == name for n in found.tolist()]
     if part := rows[cut:]:
-        assert hash_samples(packed(part), HASHED).tolist() == found[cut:].tolist()
+        assert hash_samples(make_columns(part), HASHED).tolist() == found[cut:].tolist()
 
 
 def test_an_id_is_the_same_on_every_machine_and_in_every_release_and_many_are_different():
     """Otherwise scores of different releases could not be compared."""
-    samples = packed([(1, (0.5, -2.0, float("nan")), (3, -4))])
+    samples = make_columns([(1, (0.5, -2.0, float("nan")), (3, -4))])
     assert hash_samples(samples, HASHED).tolist() == [-3388558823952236829]
     many = {"number": np.arange(100_000, dtype=np.int64)}
     assert len(np.unique(hash_samples(many, NUMBER))) == 100_000

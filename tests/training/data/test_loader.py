@@ -121,7 +121,7 @@ def test_batches_stay_as_they_are_when_others_are_taken(dataset):
 
 
 @pytest.fixture
-def asked(monkeypatch) -> list[int]:
+def read_sizes(monkeypatch) -> list[int]:
     """Return how many samples each read of a dataset has asked for."""
     sizes, read = [], Dataset.read
     monkeypatch.setattr(Dataset, "read", lambda self, i: sizes.append(len(i)) or read(self, i))
@@ -129,17 +129,17 @@ def asked(monkeypatch) -> list[int]:
 
 
 def test_the_first_batch_waits_for_no_thread_and_chunks_grow_from_it_to_their_size(
-    dataset, asked, monkeypatch
+    dataset, read_sizes, monkeypatch
 ):
     monkeypatch.setattr(module, "CHUNK", 2000)
     with Loader(dataset, make_order(dataset, "uniform"), global_batch=2, micro_batch=2) as loader:
         next(loader)
-        assert asked == [2] and not threads()
+        assert read_sizes == [2] and not threads()
         take(loader, 299)
-    assert asked[:5] == [2, 4, 8, 16, 32]
+    assert read_sizes[:5] == [2, 4, 8, 16, 32]
     sample = dataset.manifests.bytes.sum() / len(dataset)
-    assert 1000 < max(asked) * sample <= 2000
-    assert sum(asked) <= 600 + (module.PREFETCH_CHUNKS + 1) * max(asked)
+    assert 1000 < max(read_sizes) * sample <= 2000
+    assert sum(read_sizes) <= 600 + (module.PREFETCH_CHUNKS + 1) * max(read_sizes)
 
 
 def test_a_consumer_that_only_reads_needs_no_thread(dataset, monkeypatch):

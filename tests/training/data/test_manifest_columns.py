@@ -21,7 +21,7 @@ SOURCES = [
 ]
 
 
-def written(names: list[str]) -> bytes:
+def encode_manifest(names: list[str]) -> bytes:
     """Return a manifest of shards with these names."""
     rows = range(len(names))
     values = Files(bytes=[200 + n for n in rows], sha256=[f"{1000 + n:064x}" for n in rows])
@@ -37,8 +37,8 @@ def written(names: list[str]) -> bytes:
     return format_manifest(Manifest(split="train", fields=FIELDS, shards=shards, **known))
 
 
-def whole() -> dict:
-    return json.loads(written([f"unit-{row:05d}.npy" for row in range(3)]))
+def make_manifest_document() -> dict:
+    return json.loads(encode_manifest([f"unit-{row:05d}.npy" for row in range(3)]))
 
 
 def read(changed: dict):
@@ -53,7 +53,7 @@ def refuse(path: str, change, said: str) -> None:
 
     ``change`` is the value, or a function of what stands there.
     """
-    manifest = whole()
+    manifest = make_manifest_document()
     *outer, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     table = manifest
     for part in outer:
@@ -67,7 +67,7 @@ def refuse(path: str, change, said: str) -> None:
 
 
 def test_columns_are_what_was_written():
-    columns = read(whole())
+    columns = read(make_manifest_document())
     assert (columns.split, columns.workload) == ("train", {"kind": "test"})
     assert columns.fields == FIELDS
     rows = zip(*columns.sources.values(), strict=True)
@@ -85,7 +85,7 @@ NAME = st.from_regex(r"[!-.0-\[\]-~]{1,20}\.npy", fullmatch=True)
 
 @given(st.lists(NAME, unique=True, max_size=8))
 def test_every_name_of_whatever_width_comes_back(names: list[str]):
-    columns = parse_manifest("m", written(names))
+    columns = parse_manifest("m", encode_manifest(names))
     assert [name.decode() for name in columns.files.tolist()] == names
     merged = merge("here", {"m": columns})
     assert sorted(merged.files) == sorted(names)
@@ -167,7 +167,7 @@ def test_a_name_that_leads_elsewhere_or_to_no_shard_is_refused(name: str):
 
 @pytest.mark.parametrize("name", ["a/b", "..\\b", ""])
 def test_a_field_does_not_lead_elsewhere_either(name: str):
-    changed = whole()
+    changed = make_manifest_document()
     changed["fields"][name] = changed["fields"].pop("text")
     changed["shards"]["values"][name] = changed["shards"]["values"].pop("text")
     with pytest.raises(DataError, match="fields"):
@@ -176,7 +176,7 @@ def test_a_field_does_not_lead_elsewhere_either(name: str):
 
 @given(cut=st.integers(0, 10**6))
 def test_what_is_no_manifest_and_what_was_cut_off_is_refused(cut: int):
-    content = json.dumps(whole()).encode()
+    content = json.dumps(make_manifest_document()).encode()
     for damaged in (content[: cut % len(content)], b"", b"[]", b"null", b"\xff{}"):
         with pytest.raises(DataError, match="^m: file: "):
             parse_manifest("m", damaged)
@@ -184,4 +184,4 @@ def test_what_is_no_manifest_and_what_was_cut_off_is_refused(cut: int):
 
 def test_shards_of_one_name_are_of_two_runs():
     with pytest.raises(DataError, match=r"two manifests name 7\.npy with different hashes"):
-        merge("here", {"m": parse_manifest("m", written(["7.npy", "8.npy", "7.npy"]))})
+        merge("here", {"m": parse_manifest("m", encode_manifest(["7.npy", "8.npy", "7.npy"]))})

@@ -24,7 +24,9 @@ shares = st.lists(st.integers(0, 60), min_size=1, max_size=7).filter(any)
 FIELDS = {"id": Field(dtype="uint32", shape=(1,))}
 
 
-def mixed(sizes: list[list[int]], phases, seed: int = 0, window: int | None = None) -> MixtureOrder:
+def create_mixture(
+    sizes: list[list[int]], phases, seed: int = 0, window: int | None = None
+) -> MixtureOrder:
     """Create an order of inputs with these samples per shard; their shards are interleaved."""
     rows = [(number, size) for number, each in enumerate(sizes) for size in each]
     rows.sort(key=lambda row: row[1])  # so those of an input do not lie side by side
@@ -50,7 +52,7 @@ def mixtures(draw) -> tuple[MixtureOrder, list]:
     starts = [0, *sorted(draw(st.sets(st.integers(1, 300), max_size=3)))]
     phases = [(start, draw(weights)) for start in starts]
     window = draw(st.none() | st.integers(1, 50))
-    return mixed(sizes, phases, draw(st.integers(0, 9)), window), phases
+    return create_mixture(sizes, phases, draw(st.integers(0, 9)), window), phases
 
 
 def by_the_book(order: MixtureOrder, phases, stop: int) -> tuple[list[int], list[int]]:

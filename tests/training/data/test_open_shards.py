@@ -30,7 +30,7 @@ def everything(dataset: Dataset) -> Samples:
     return dataset.read(np.arange(len(dataset)))
 
 
-def mapped(folder: Path) -> int:
+def count_mapped_files(folder: Path) -> int:
     """Return how many files of the folder this process has mapped."""
     return Path("/proc/self/maps").read_text().count(str(folder))
 
@@ -85,17 +85,17 @@ def test_a_sample_that_is_not_there_is_an_error(folder):
 
 def test_maps_are_closed_when_they_are_too_many(folder, monkeypatch):
     expected = rows(everything(Dataset(folder)))
-    assert mapped(folder) == 0
+    assert count_mapped_files(folder) == 0
     monkeypatch.setattr(open_shards, "MAPS", 10)
     dataset, random = Dataset(folder), np.random.default_rng(0)
     for _ in range(100):
         chosen = random.integers(0, SAMPLES, 2)
         assert rows(dataset.read(chosen)) == [expected[index] for index in chosen]
-        assert 2 <= mapped(folder) <= 10
+        assert 2 <= count_mapped_files(folder) <= 10
     assert rows(everything(dataset)) == expected  # one read may need more
     kept = dataset.read([3])
     del dataset
-    assert mapped(folder) == 0
+    assert count_mapped_files(folder) == 0
     assert rows(kept) == [expected[3]]
 
 
@@ -165,22 +165,22 @@ def test_no_byte_of_a_header_leads_to_another_error(folder):
 def test_verification_finds_a_changed_byte_and_what_is_missing_or_cut(folder):
     dataset = Dataset(folder)
 
-    def damaged() -> list[str]:
+    def list_damages() -> list[str]:
         found = verify(folder, dataset.manifests)
         return sorted(f"{damage.file}: {damage.reason}" for damage in found)
 
-    assert not damaged()
+    assert not list_damages()
     for path in folder.glob("*-00001*.npy"):
         whole = path.read_bytes()
         for position in range(0, len(whole), 31):
             changed = bytearray(whole)
             changed[position] ^= 1 << position % 8
             path.write_bytes(changed)
-            [found] = damaged()
+            [found] = list_damages()
             assert found.startswith(f"{path.name}: its SHA-256 is")
         path.write_bytes(whole)
     (folder / "algo-1-00000.npy").unlink()
     (folder / "algo-1-00002.text.npy").write_bytes(b"")
-    missing, cut = damaged()
+    missing, cut = list_damages()
     assert missing == "algo-1-00000.npy: is missing"
     assert cut.startswith("algo-1-00002.text.npy: has 0 bytes, its manifest says 1")

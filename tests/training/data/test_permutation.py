@@ -77,7 +77,7 @@ def normal(value: float, mean: float, variance: float) -> float:
 Make = Callable[[int, int], np.ndarray]  # (number, size) → the whole permutation
 
 
-def ours(number: int, size: int) -> np.ndarray:
+def list_permuted_positions(number: int, size: int) -> np.ndarray:
     return create_permutation(str(number), size)(np.arange(size))
 
 
@@ -88,7 +88,9 @@ def weak(rounds: int) -> Make:
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_all_permutations_of_few_numbers_come_equally_often(size: int):
     codes = {order: code for code, order in enumerate(itertools.permutations(range(size)))}
-    drawn = [codes[tuple(ours(number, size).tolist())] for number in range(12_000)]
+    drawn = [
+        codes[tuple(list_permuted_positions(number, size).tolist())] for number in range(12_000)
+    ]
     counts = np.bincount(drawn, minlength=len(codes))
     assert fit(counts, len(drawn) / len(codes), len(codes) - 1) > ALPHA
 
@@ -123,7 +125,7 @@ def neighbours(make: Make, size: int, draws: int) -> dict[str, float]:
     ("size", "draws"), [(TABLE, 300), (TABLE + 1, 300), (65_537, 20), (250_000, 5)]
 )
 def test_neighbours_are_those_of_a_true_permutation(size: int, draws: int):
-    found = neighbours(ours, size, draws)
+    found = neighbours(list_permuted_positions, size, draws)
     assert min(found.values()) > ALPHA, found
 
 

@@ -40,7 +40,9 @@ def prepare(sample, seed):
     return {"told": np.array(told), "one": np.int64(sample["number"])}
 
 
-def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int, threads: int):
+def read_all_ranks(
+    dataset: Dataset, world: int, micro: int, *, position: int, until: int, threads: int
+):
     """Return what all ranks together read at positions ``position`` … ``until``, in that order."""
     rows = []
     options = {"global_batch": 12, "micro_batch": micro, "world": world, "position": position}
@@ -59,7 +61,7 @@ def taken(dataset: Dataset, world: int, micro: int, *, position: int, until: int
 
 @pytest.fixture(scope="module")
 def rows(dataset: Dataset) -> list[list[float]]:
-    return taken(dataset, 1, 12, position=0, until=12 * 21, threads=1)
+    return read_all_ranks(dataset, 1, 12, position=0, until=12 * 21, threads=1)
 
 
 @given(
@@ -72,7 +74,7 @@ def test_the_same_for_any_ranks_batches_threads_and_after_a_resume(
 ):
     """Covers three epochs, bit for bit."""
     world, micro = layout
-    found = taken(dataset, world, micro, position=12 * begin, until=120, threads=threads)
+    found = read_all_ranks(dataset, world, micro, position=12 * begin, until=120, threads=threads)
     assert found == rows[12 * begin : 120]
 
 

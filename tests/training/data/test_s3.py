@@ -49,15 +49,15 @@ def test_what_is_cut_or_missing_is_named(prefix, folder):
     name = remote.manifests.files[3]
     body, place = (folder / name).read_bytes(), {"Bucket": "data", "Key": f"a b/é/train/{name}"}
 
-    def refused(said: str) -> None:
+    def assert_reads_fail(said: str) -> None:
         for act in (remote.check, lambda: remote.read(np.arange(120))):
             with pytest.raises(DataError, match=f"{prefix}/{name}: {said}"):
                 act()
 
     s3.put_object(**place, Body=body[:-1])
-    refused(f"has {len(body) - 1} bytes, its manifest says")
+    assert_reads_fail(f"has {len(body) - 1} bytes, its manifest says")
     s3.delete_object(**place)
-    refused(".* missing; copy it again")
+    assert_reads_fail(".* missing; copy it again")
     s3.put_object(**place, Body=body)
     with pytest.raises(DataError, match="nothing here: holds no manifest"):
         Dataset(prefix + "/nothing here")

@@ -52,12 +52,12 @@ def lightnings(train: ShardDataset, micro: int, rank: int, world: int) -> list[l
     return list(BatchSampler(sampler, micro, drop_last=True))
 
 
-def ours(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[int]]:
+def list_batches(train: ShardDataset, micro: int, rank: int, world: int) -> list[list[int]]:
     return list(train.loader(micro, rank=rank, world=world).batch_sampler)
 
 
 @given(
-    share=st.sampled_from([accelerates, lightnings, ours]),
+    share=st.sampled_from([accelerates, lightnings, list_batches]),
     phases=st.lists(st.sampled_from([(1, 1), (2, 2), (3, 1), (4, 3)]), min_size=1, max_size=3),
     steps=st.integers(1, 12),
 )

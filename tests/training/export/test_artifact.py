@@ -15,7 +15,7 @@ SETTINGS = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 
 
 @pytest.fixture
-def saved(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
+def saved_model(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
     workload = load("language_model", SETTINGS)
     model = workload.model()
     description = {"workload": "language_model", "workload_config": SETTINGS, "steps": 3}
@@ -24,8 +24,8 @@ def saved(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
     return tmp_path, model
 
 
-def test_the_model_reads_back_and_answers_the_same(saved):
-    folder, model = saved
+def test_the_model_reads_back_and_answers_the_same(saved_model):
+    folder, model = saved_model
     _, found, description = open_artifact(folder)
     tokens = torch.randint(0, 257, (2, 8))
     assert torch.equal(found(tokens), model(tokens))
@@ -46,10 +46,10 @@ def test_the_model_reads_back_and_answers_the_same(saved):
         (lambda f: (f / "config.json").write_bytes(b"{}"), "config.json: is damaged"),
     ],
 )
-def test_damage_is_named(saved, damage, expected):
-    damage(saved[0])
+def test_damage_is_named(saved_model, damage, expected):
+    damage(saved_model[0])
     with pytest.raises(DataError, match=expected):
-        open_artifact(saved[0])
+        open_artifact(saved_model[0])
 
 
 def edit(folder: Path, **fields) -> None:

@@ -22,7 +22,7 @@ from trainyard.common.errors import DataError
 LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 
 
-def saved(folder: Path, name: str, settings: dict, workload) -> ServedModel:
+def save_served_model(folder: Path, name: str, settings: dict, workload) -> ServedModel:
     torch.manual_seed(1)
     description = {"workload": name, "workload_config": settings}
     artifact.save(folder, LocalWeights(workload.model().state_dict()), workload, description, [])
@@ -32,14 +32,16 @@ def saved(folder: Path, name: str, settings: dict, workload) -> ServedModel:
 @pytest.fixture(scope="module")
 def language(tmp_path_factory) -> ServedModel:
     workload = load("language_model", LANGUAGE)
-    return saved(tmp_path_factory.mktemp("language"), "language_model", LANGUAGE, workload)
+    return save_served_model(
+        tmp_path_factory.mktemp("language"), "language_model", LANGUAGE, workload
+    )
 
 
 @pytest.fixture(scope="module")
 def tabular(tmp_path_factory) -> ServedModel:
     workload = load("tabular", TABULAR)
     workload.fit(dataset(tmp_path_factory.mktemp("train"), TABULAR, {"a": table(300, 1)}))
-    return saved(tmp_path_factory.mktemp("tabular"), "tabular", TABULAR, workload)
+    return save_served_model(tmp_path_factory.mktemp("tabular"), "tabular", TABULAR, workload)
 
 
 @pytest.mark.parametrize("name", ["tabular", "language"])
@@ -189,7 +191,7 @@ def test_awss_toolkit_answers_a_batch_of_torchserve_in_one_pass(tabular, monkeyp
     monkeypatch.setattr(Transformer, "transform", Transformer.transform)  # put back afterwards
     monkeypatch.setenv("SAGEMAKER_PROGRAM", "training.export.inference.py")
     passes = []
-    monkeypatch.setattr(ServedModel, "_together", spied(ServedModel._together, passes))
+    monkeypatch.setattr(ServedModel, "_together", record_batch_sizes(ServedModel._together, passes))
     service = HandlerService()
     service.initialize(Batch(folder, []))
     asked = records(30)
@@ -211,7 +213,7 @@ def test_awss_toolkit_answers_a_batch_of_torchserve_in_one_pass(tabular, monkeyp
     assert set(context.types.values()) == {"application/json"}
 
 
-def spied(method, sizes: list[int]):
+def record_batch_sizes(method, sizes: list[int]):
     """The method, which then notes the size of each of its batches."""
 
     def spy(self, requests):

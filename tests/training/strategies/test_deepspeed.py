@@ -7,7 +7,7 @@ import pytest
 
 from tests.training import worlds
 from tests.training.strategies.test_fsdp_sharding import write_numbers
-from tests.training.strategies.test_libraries import SETTINGS, begun, went_on
+from tests.training.strategies.test_libraries import SETTINGS, copy_container, went_on
 from tests.training.trainings import config
 from training.strategies import start_strategy
 from trainyard.common.errors import TrainingError
@@ -64,7 +64,9 @@ def run_apart(*given) -> None:
 @pytest.mark.parametrize("stages", STAGES, ids=str)
 def test_zero_gives_the_curve_of_one_and_refuses_a_weight_without_dimensions(root, train, stages):
     train(root, **SETTINGS)
-    roots = {stage: begun(root, f"stage {stage}", begin) for stage, begin in stages.items()}
+    roots = {
+        stage: copy_container(root, f"stage {stage}", begin) for stage, begin in stages.items()
+    }
     cases = {
         both: SETTINGS | {"strategy": "deepspeed", "zero_stage": stage}
         for stage, both in roots.items()

@@ -33,14 +33,14 @@ def config(**settings) -> TrainConfig:
     return trainings.config(**{"strategy": "single", "precision": "float32"} | settings)
 
 
-def converted(model: nn.Module, **settings) -> nn.Module:
+def convert_to_float8(model: nn.Module, **settings) -> nn.Module:
     from training.strategies import float8
 
     float8.convert([model], config(**settings), torch.device("cpu"), emulate=True)
     return model
 
 
-def rounded(x: Tensor, kind: torch.dtype, along: int | None) -> Tensor:
+def round_scaled(x: Tensor, kind: torch.dtype, along: int | None) -> Tensor:
     """Return ``x`` rounded to 8 bits, with one scale, or one for all elements along ``along``."""
     largest = x.abs().max() if along is None else x.abs().amax(along, keepdim=True)
     scale = (LARGEST[kind] / largest.double()).float()
@@ -53,16 +53,16 @@ def rounded(x: Tensor, kind: torch.dtype, along: int | None) -> Tensor:
 def test_products_and_gradients_are_those_of_rounded_factors(float8):
     torch.manual_seed(0)
     x, grown = torch.randn(32, 48, requires_grad=True), torch.randn(32, 64)
-    layer = converted(nn.Sequential(nn.Linear(48, 64)), float8=float8)[0]
+    layer = convert_to_float8(nn.Sequential(nn.Linear(48, 64)), float8=float8)[0]
     layer(x).backward(grown)
     rows = float8 == "rowwise"
     small = torch.float8_e4m3fn
     narrow = small if rows else torch.float8_e5m2  # of gradients
     weight = layer.weight.detach()
     along = (lambda dimension: dimension) if rows else (lambda dimension: None)
-    out = rounded(x.detach(), small, along(1)) @ rounded(weight, small, along(1)).T
-    into = rounded(grown, narrow, along(1)) @ rounded(weight, small, along(0))
-    held = rounded(grown, narrow, along(0)).T @ rounded(x.detach(), small, along(0))
+    out = round_scaled(x.detach(), small, along(1)) @ round_scaled(weight, small, along(1)).T
+    into = round_scaled(grown, narrow, along(1)) @ round_scaled(weight, small, along(0))
+    held = round_scaled(grown, narrow, along(0)).T @ round_scaled(x.detach(), small, along(0))
     torch.testing.assert_close(layer(x), out + layer.bias)
     torch.testing.assert_close(x.grad, into)
     torch.testing.assert_close(layer.weight.grad, held)
@@ -78,7 +78,7 @@ def test_what_is_no_plain_layer_of_the_right_width_stays_as_it_is():
     first = model[0]
     first.register_forward_hook(lambda *given: called.append(given))
     kinds, names = [type(one) for one in model], [*model.state_dict()]
-    converted(model, float8="tensorwise")
+    convert_to_float8(model, float8="tensorwise")
     assert [type(one) is kind for one, kind in zip(model, kinds, strict=True)] == [0, 1, 1]
     assert model[0] is first and [*model.state_dict()] == names
     model(torch.randn(16, 32))
@@ -99,10 +99,10 @@ def test_what_is_no_plain_layer_of_the_right_width_stays_as_it_is():
 )  # fmt: skip
 def test_a_model_that_has_no_such_product_is_refused(layer, settings, expected):
     with pytest.raises(TrainingError, match=expected):
-        converted(nn.Sequential(layer), float8="rowwise", **settings)
+        convert_to_float8(nn.Sequential(layer), float8="rowwise", **settings)
 
 
-def prepared(**settings) -> Strategy:
+def prepare_strategy(**settings) -> Strategy:
     workload = load("language_model", MODEL)
     chosen = config(**settings)
     strategy = strategies.select_strategy(chosen)(
@@ -114,7 +114,9 @@ def prepared(**settings) -> Strategy:
 
 
 def test_weights_names_and_validation_know_nothing_of_it():
-    plain, other = (prepared(precision="bfloat16", float8=one) for one in ("none", "tensorwise"))
+    plain, other = (
+        prepare_strategy(precision="bfloat16", float8=one) for one in ("none", "tensorwise")
+    )
     batch = {"tokens": torch.randint(97, 123, (4, 33), dtype=torch.int32)}
     gradients = []
     for strategy in (plain, other):
@@ -134,7 +136,7 @@ def test_weights_names_and_validation_know_nothing_of_it():
 
 def test_a_weight_that_is_cast_before_it_is_gathered_is_a_byte_over_the_wire():
     cast = {"float8": "tensorwise", "float8_all_gather": True}
-    narrow, wide = (gathered(precision="bfloat16", **one) for one in (cast, {}))
+    narrow, wide = (count_gathered_types(precision="bfloat16", **one) for one in (cast, {}))
     block = 4 * 4 * DIM * DIM  # queries, keys, values and the output, of a float32 model of DIM
     assert narrow[torch.uint8] > 0 and torch.uint8 not in wide
     assert wide[torch.bfloat16] > narrow[torch.uint8] + narrow.get(torch.bfloat16, 0) + block
@@ -153,7 +155,7 @@ class Gathers(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def gathered(**settings) -> Counter[torch.dtype]:
+def count_gathered_types(**settings) -> Counter[torch.dtype]:
     """Count what rank 0 of four gathers in a step; no other rank exists."""
     with worlds.imagined_group(0, 4):
         chosen = config(strategy="fsdp", micro_batch=1, **settings)

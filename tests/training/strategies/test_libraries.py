@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 SETTINGS = {"micro_batch": 2, "max_steps": 8, "checkpoint_interval": 2, "validation_interval": 8}
 
 
-def begun(root: Path, name: str, begin: int) -> Path:
+def copy_container(root: Path, name: str, begin: int) -> Path:
     """Return a container that resumes ``root``'s checkpoint of step ``begin`` (0: none)."""
     both = root.with_name(name)
     shutil.copytree(root / "input", both / "input")
@@ -70,7 +70,7 @@ def keep_only(root: Path, step: int) -> None:
 @pytest.mark.slow
 def test_ddp_under_a_real_mpirun_gives_the_curve_of_one(root, train):
     train(root, **SETTINGS)
-    both = begun(root, "both", 0)
+    both = copy_container(root, "both", 0)
     went_on(root, train, both, launch.mpirun(both, strategy="ddp", **SETTINGS), 0)
 
 
@@ -78,7 +78,7 @@ def test_ddp_under_a_real_mpirun_gives_the_curve_of_one(root, train):
 def test_strategies_of_sagemakers_give_the_curve_of_one(root, train):
     train(root, **SETTINGS)
     for strategy in ("smddp", "smp"):
-        both = begun(root, strategy, 2)
+        both = copy_container(root, strategy, 2)
         went_on(root, train, both, launch.torchrun(both, strategy=strategy, **SETTINGS), 2)
 
 

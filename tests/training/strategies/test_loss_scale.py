@@ -108,12 +108,12 @@ def run_watched(given, environment, root, rank):
     precision.INITIAL, update = LARGE, LossScale.update
     told = root / f"skipped-{rank}"
 
-    def noted(self, overflow):
+    def note_overflow(self, overflow):
         with told.open("a") as file:
             print(bool(overflow), file=file)
         update(self, overflow)
 
-    LossScale.update = noted
+    LossScale.update = note_overflow
     worlds.run_rank(given, environment, root, rank)
 
 

@@ -78,7 +78,7 @@ class Layer(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, tuple]:
+def recomputation_by_policy() -> dict[str, tuple]:
     """Return policy → what ``count_recomputation`` returns, and the batch norm's mean."""
     results = {}
     for policy in POLICIES:
@@ -95,13 +95,17 @@ def found() -> dict[str, tuple]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_gradients_and_buffers_are_bitwise_the_same(found, policy):
-    for mine, kept in zip(found[policy][2:], found["none"][2:], strict=True):
+def test_gradients_and_buffers_are_bitwise_the_same(recomputation_by_policy, policy):
+    for mine, kept in zip(
+        recomputation_by_policy[policy][2:], recomputation_by_policy["none"][2:], strict=True
+    ):
         assert torch.equal(mine, kept)
 
 
-def test_selective_keeps_attention_and_every_second_product(found):
-    kept, operations = ({policy: one[n] for policy, one in found.items()} for n in (0, 1))
+def test_selective_keeps_attention_and_every_second_product(recomputation_by_policy):
+    kept, operations = (
+        {policy: one[n] for policy, one in recomputation_by_policy.items()} for n in (0, 1)
+    )
     tokens, size = 4 * 8, 4
     attention = tokens * (16 + 1) * size  # its result, and the logarithm of the sum at each token
     selective = kept["selective"] - kept["full"]  # which keeps states of random numbers

@@ -68,7 +68,7 @@ def write_data(folder: Path) -> None:
                       workload=packing.info)  # fmt: skip
 
 
-def trained(loop: Loop, lines: list[dict], data: Path, samples: int) -> dict[str, float]:
+def train_and_validate(loop: Loop, lines: list[dict], data: Path, samples: int) -> dict[str, float]:
     """Train on so many samples, then validate on each number of them; return all losses."""
     validation = Dataset(data / "validation")
     loop.train(Dataset(data / f"train-{samples}"), validation)
@@ -83,7 +83,7 @@ def train_layouts(given: list[str], environment: dict[str, str], root: Path, ran
     os.environ.update(environment)
     torch.set_num_threads(1)
     workload, found = load("language_model", MODEL), {}
-    for number, (name, layout) in enumerate(allowed().items()):
+    for number, (name, layout) in enumerate(list_startable_layouts().items()):
         config = TrainConfig(**BASE | layout, collective_timeout_seconds=SECONDS)
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)  # a group of its own in the store
         with start_strategy(config, workload) as strategy:
@@ -92,7 +92,7 @@ def train_layouts(given: list[str], environment: dict[str, str], root: Path, ran
             checkpoints = Checkpoints(folder, "one", 1, strategy.ranks, SECONDS)
             strategy.backward = partial(without_pickles, strategy.backward)
             loop = Loop(config, workload, strategy, checkpoints, lines.append)
-            found[name] = trained(loop, lines, root / "data", TRAIN[number % len(TRAIN)])
+            found[name] = train_and_validate(loop, lines, root / "data", TRAIN[number % len(TRAIN)])
             del strategy.backward
             check_odd_rank(strategy, rank)
         (root / f"found-{rank}.json").write_text(json.dumps(found))
@@ -121,7 +121,7 @@ def check_odd_rank(strategy: Strategy, rank: int) -> None:
             strategy.backward(batches, torch.ones((), dtype=torch.float64))
 
 
-def allowed() -> dict[str, dict]:
+def list_startable_layouts() -> dict[str, dict]:
     """Return each layout that the job would start under this torch."""
     return {name: one for name, one in LAYOUTS.items() if trains_here(BASE | one)}
 
@@ -131,7 +131,7 @@ def alone(root: Path, samples: int) -> dict[str, float]:
     lines: list[dict] = []
     checkpoints = Checkpoints(root / f"alone-{samples}", "one", 1, ALONE)
     loop = Loop(config, workload, Strategy(config, workload, ALONE), checkpoints, lines.append)
-    return trained(loop, lines, root / "data", samples)
+    return train_and_validate(loop, lines, root / "data", samples)
 
 
 @pytest.mark.slow
@@ -141,7 +141,9 @@ def test_any_number_of_samples_in_any_layout_gives_the_losses_of_one_process(tmp
     codes = worlds.finish(worlds.start(tmp_path, RANKS, target=train_layouts), 200)
     files = [tmp_path / f"found-{rank}.json" for rank in range(RANKS)]
     found = [json.loads(file.read_text()) if file.exists() else {} for file in files]
-    assert [[*one] for one in found] == [[*allowed()]] * RANKS, f"the next one fails: {codes}"
+    assert [[*one] for one in found] == [[*list_startable_layouts()]] * RANKS, (
+        f"the next one fails: {codes}"
+    )
     for rank in range(RANKS):
         for number, curve in enumerate(found[rank].values()):
             of_one = expected[TRAIN[number % len(TRAIN)]]

@@ -19,14 +19,14 @@ MODEL = {"context_length": 64, "layers": 3, "heads": 4, "dim": 64, "hidden_dim":
          "vocabulary": 512}  # fmt: skip
 
 
-def traced(name: str, settings: dict, data=None, samples: int = 2) -> foresight.Shapes:
+def read_traced_shapes(name: str, settings: dict, data=None, samples: int = 2) -> foresight.Shapes:
     workload = load(name, settings, data)
     return foresight.read(trace_shapes(workload, load_batch(workload, data, samples), samples))
 
 
 @cache
 def language_model() -> foresight.Shapes:
-    return traced("language_model", MODEL)
+    return read_traced_shapes("language_model", MODEL)
 
 
 def by_formula(**differs: object) -> foresight.Shapes:
@@ -38,7 +38,7 @@ def by_formula(**differs: object) -> foresight.Shapes:
 @pytest.mark.parametrize("tied", [pytest.param(True, marks=pytest.mark.sweep), False])
 def test_the_language_models_are_those_of_the_formulas(tied: bool):
     untied = {"tie_embeddings": False, "layers": 1}
-    found = language_model() if tied else traced("language_model", MODEL | untied)
+    found = language_model() if tied else read_traced_shapes("language_model", MODEL | untied)
     expected = by_formula(tied=tied, layers=3 if tied else 1)
     whole = ("sequence", "logits", "tied", "parameters", "trained", "matmul_flops")
     for name in (*whole, "attention_flops"):
@@ -73,7 +73,7 @@ def test_a_simple_workload_with_ragged_samples(tmp_path, monkeypatch):
     with pytest.raises(TrainingError, match=r"note has no fixed width; give --data"):
         load_batch(workload, None, 2)
     write(tmp_path, 8)
-    found = traced("toys.lines", {}, tmp_path, 8)
+    found = read_traced_shapes("toys.lines", {}, tmp_path, 8)
     (one,) = found.units
     assert (one.name, one.parameters, one.matmul_flops) == ("model", 41, 2 * (3 * 8 + 8))
     assert (found.sequence, found.logits, found.tied) == (1, 1, False)
@@ -86,7 +86,7 @@ def test_weights_that_autocast_narrows_are_kept_by_no_token(tmp_path, monkeypatc
     """A bfloat16 copy of 41 weights is alive besides what the 8 samples keep."""
     monkeypatch.syspath_prepend(str(TOYS))
     write(tmp_path, 8)
-    few, many = (traced("toys.lines", {}, tmp_path, samples) for samples in (1, 8))
+    few, many = (read_traced_shapes("toys.lines", {}, tmp_path, samples) for samples in (1, 8))
     assert few.units[0].kept == many.units[0].kept
 
 
@@ -98,10 +98,10 @@ def test_a_model_that_looks_at_numbers_is_traced_in_real_memory(monkeypatch):
 
     def looking():
         model = make()
-        model.register_forward_pre_hook(look)
+        model.register_forward_pre_hook(read_largest_number)
         return model
 
-    def look(_, given) -> None:
+    def read_largest_number(_, given) -> None:
         given[0].max().item()
 
     samples = load_batch(workload, None, 2)
@@ -116,7 +116,7 @@ def test_a_table_needs_what_is_learned_of_its_columns(tmp_path):
     frame = tables.table(200)
     settings = tables.SETTINGS
     tables.dataset(tmp_path / "train", settings, {"a": frame})
-    found = traced("tabular", settings, tmp_path / "train", 16)
+    found = read_traced_shapes("tabular", settings, tmp_path / "train", 16)
     workload = load("tabular", settings, tmp_path / "train")
     load_batch(workload, tmp_path / "train", 1)
     assert found.parameters == sum(one.numel() for one in workload.model().parameters())
@@ -127,5 +127,7 @@ def test_a_table_needs_what_is_learned_of_its_columns(tmp_path):
 def test_no_weight_takes_memory():
     """405B parameters in float32 are 1.6 TB."""
     large = {"layers": 1, "heads": 128, "kv_heads": 8, "dim": 16384, "hidden_dim": 53248}
-    found = traced("language_model", large | {"context_length": 64, "vocabulary": 128256})
+    found = read_traced_shapes(
+        "language_model", large | {"context_length": 64, "vocabulary": 128256}
+    )
     assert found.units[1].parameters == 3_187_703_808

@@ -77,11 +77,11 @@ def full_disk(given: list[str], environment: dict[str, str], root: Path, rank: i
 
     begin = Writer.__init__
 
-    def limited(self: Any, *given: Any) -> None:
+    def begin_with_limit(self: Any, *given: Any) -> None:
         begin(self, *given)
         resource.prlimit(self._process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
 
-    Writer.__init__ = limited
+    Writer.__init__ = begin_with_limit
     run_rank(given, environment, root, rank)
 
 

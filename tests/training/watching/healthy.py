@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.training.trainings import write_ragged
 from tests.training.workloads.image import pictures
-from tests.training.workloads.image.test_workload import sharded
+from tests.training.workloads.image.test_workload import run_shard_job
 from tests.training.workloads.tabular import tables
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
@@ -26,7 +26,7 @@ def write_all(folder: Path) -> None:
         _text(folder / "language_model" / split, split, samples, seed)
         table = {"a.csv": tables.table(samples, seed)}
         tables.dataset(folder / "tabular" / split, tables.SETTINGS, table)
-    out = sharded(folder / "pictures", pictures.folder(PICTURES))
+    out = run_shard_job(folder / "pictures", pictures.folder(PICTURES))
     (folder / "image").mkdir()
     for split in ("train", "validation"):
         (out / split).rename(folder / "image" / split)

@@ -37,7 +37,9 @@ def healthy(lines: int = 120, seed: int = 0, noise: float = 0.05, interval: int 
     return found
 
 
-def changed(lines: Lines, since: int, change: Callable[[dict[str, float]], object]) -> Lines:
+def change_lines_since(
+    lines: Lines, since: int, change: Callable[[dict[str, float]], object]
+) -> Lines:
     """Change the lines from a step on, in place; return the lines."""
     for line in lines:
         if line["step"] >= since:
@@ -59,13 +61,13 @@ def _flat(line: dict[str, float]) -> None:
 
 
 WRONG: dict[str, Callable[[], Lines]] = {
-    "loss_not_falling": lambda: changed(healthy(), 1, _flat),
-    "stalled_rank": lambda: changed(
+    "loss_not_falling": lambda: change_lines_since(healthy(), 1, _flat),
+    "stalled_rank": lambda: change_lines_since(
         healthy(), 60, _is(straggler_ratio=1.8, straggler_rank=2, step_seconds=1.0)
     ),
-    "data_bottleneck": lambda: changed(healthy(), 60, _is(data_stall=0.7)),
-    "checkpoint_failing": lambda: changed(healthy(), 60, _is(checkpoint_failures=1)),
-    "cost_beyond_plan": lambda: changed(healthy(), 1, _times("step_seconds", 30)),
+    "data_bottleneck": lambda: change_lines_since(healthy(), 60, _is(data_stall=0.7)),
+    "checkpoint_failing": lambda: change_lines_since(healthy(), 60, _is(checkpoint_failures=1)),
+    "cost_beyond_plan": lambda: change_lines_since(healthy(), 1, _times("step_seconds", 30)),
 }
 """Rule → a history with the fault that it detects."""
 

@@ -40,7 +40,7 @@ def data(tmp_path_factory) -> Path:
 def test_a_rule_names_its_seeded_fault(number, data, tmp_path):
     fault = FAULTS[number]
     seeded = fault.case(number)
-    found = judged(seeded, run(seeded, data, tmp_path / "ml", fault.rank))
+    found = collect_events(seeded, run(seeded, data, tmp_path / "ml", fault.rank))
     said = {event.rule for event in found}
     assert fault.rule in said
 
@@ -48,7 +48,7 @@ def test_a_rule_names_its_seeded_fault(number, data, tmp_path):
 @pytest.mark.parametrize("first", range(0, 200, 20))
 def test_no_rule_speaks_of_twenty_healthy_trainings(first, data, tmp_path):
     for healthy in map(case, range(first, first + 20)):
-        assert judged(healthy, run(healthy, data, tmp_path / "ml")) == [], healthy.name
+        assert collect_events(healthy, run(healthy, data, tmp_path / "ml")) == [], healthy.name
 
 
 def run(case: Case, data: Path, root: Path, rank: Rank = run_rank) -> list[Lines]:
@@ -65,7 +65,7 @@ def run(case: Case, data: Path, root: Path, rank: Rank = run_rank) -> list[Lines
     return found
 
 
-def judged(case: Case, processes: list[Lines]) -> list[Event]:
+def collect_events(case: Case, processes: list[Lines]) -> list[Event]:
     """What the rules say, by their thresholds of now, as in each of the processes."""
     settings, said = read_watching(case.settings.get("watch", "")), []
     remembered: Lines = []
@@ -84,7 +84,7 @@ def _once(case: Case, root: Path, rank: Rank) -> Lines:
     log.unlink(missing_ok=True)
     settings: dict[str, Any] = workload(case.data) | case.settings
     if case.world == 1 and rank is run_rank:
-        codes = [_here(log, arguments(root, settings))]
+        codes = [_run_job_here(log, arguments(root, settings))]
     else:
         codes = worlds.finish(worlds.start(root, case.world, target=rank, **settings), 600)
     text = log.read_text()
@@ -94,7 +94,7 @@ def _once(case: Case, root: Path, rank: Rank) -> Lines:
     return lines
 
 
-def _here(log: Path, given: list[str]) -> int:
+def _run_job_here(log: Path, given: list[str]) -> int:
     """The train job in this process, which has imported all of it already; its exit status."""
     sys.path[:0] = [] if str(TOYS) in sys.path else [str(TOYS)]
     torch.set_num_threads(1)

@@ -18,7 +18,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "checkpoints/identity/history.jsonl"
 
 
-def trained(path: Path, steps: range, *, kept: bool = True) -> list[dict[str, float]]:
+def report_steps(path: Path, steps: range, *, kept: bool = True) -> list[dict[str, float]]:
     """Return the lines of a process that starts after the first step and reports the others."""
     with Reports(path, 0) as reports:
         reports.begin(steps.start)
@@ -30,28 +30,28 @@ def trained(path: Path, steps: range, *, kept: bool = True) -> list[dict[str, fl
 
 
 def test_a_resumed_training_has_every_step_once(path: Path):
-    trained(path, range(0, 8))
-    assert trained(path, range(5, 9)) == lines(1, 2, 3, 4, 5, 6, 7, 8)
+    report_steps(path, range(0, 8))
+    assert report_steps(path, range(5, 9)) == lines(1, 2, 3, 4, 5, 6, 7, 8)
     assert [json.loads(line) for line in path.read_text().splitlines()] == lines(*range(1, 9))
 
 
 def test_what_came_after_the_last_checkpoint_is_forgotten_with_it(path: Path):
-    trained(path, range(0, 4))
-    trained(path, range(3, 7), kept=False)
-    assert trained(path, range(3, 5)) == lines(1, 2, 3, 4)
+    report_steps(path, range(0, 4))
+    report_steps(path, range(3, 7), kept=False)
+    assert report_steps(path, range(3, 5)) == lines(1, 2, 3, 4)
 
 
 def test_a_training_from_the_beginning_forgets_the_one_before(path: Path):
-    trained(path, range(0, 4))
-    assert trained(path, range(0, 3)) == lines(1, 2)
+    report_steps(path, range(0, 4))
+    assert report_steps(path, range(0, 3)) == lines(1, 2)
 
 
 @pytest.mark.parametrize("damage", [b"", b'{"step": 1, "lo', b"\x80", b"7\n", b"{}\n"])
 def test_a_damaged_history_is_said_and_does_not_end_the_training(path: Path, damage, caplog):
     caplog.set_level(logging.WARNING)
-    trained(path, range(0, 4))
+    report_steps(path, range(0, 4))
     path.write_bytes(damage) if damage else path.unlink()
-    assert trained(path, range(3, 5)) == lines(4)
+    assert report_steps(path, range(3, 5)) == lines(4)
     assert f"{path}: the curve begins at step 3" in caplog.text
 
 

@@ -24,7 +24,7 @@ PLAN = Plan(max_steps=120, warmup_steps=5)
 WATCHING = read_watching('{"cost_beyond_plan": {"minutes": 10}}')
 
 
-def said(lines: Lines, watching=WATCHING) -> list[str]:
+def list_event_rules(lines: Lines, watching=WATCHING) -> list[str]:
     return [event.rule for event in all_events(lines, watching, PLAN)]
 
 
@@ -45,7 +45,7 @@ def test_a_rule_speaks_once_of_what_it_looks_for_and_says_what_it_means(rule):
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.001, 0.15), st.integers(30, 300))
 def test_none_speaks_of_a_healthy_training(seed, noise, lines):
-    assert said(healthy(lines, seed, noise)) == []
+    assert list_event_rules(healthy(lines, seed, noise)) == []
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e-2), st.integers(40, 200))
@@ -58,7 +58,7 @@ def test_a_loss_that_falls_slowly_falls_and_its_mirror_image_rises(seed, fall, l
     assert falls_steadily(losses)
     assert not falls_steadily(losses[::-1]) and not falls_steadily([losses[0]] * lines)
     told = [{"step": n, "loss": loss} for n, loss in enumerate(losses, 1)]
-    assert said(told) == []
+    assert list_event_rules(told) == []
 
 
 @given(st.floats(1e-5, 1e-3), st.integers(1, 10**6))
@@ -74,7 +74,7 @@ def test_a_flat_loss_waits_for_the_weights():
     flat = WRONG["loss_not_falling"]()
     for ratio, expected in ((3e-4, []), (1e-2, ["loss_not_falling"]), (1e-9, ["loss_not_falling"])):
         lines = [line | ({"update_ratio": ratio} if "loss" in line else {}) for line in flat]
-        assert said(lines) == expected
+        assert list_event_rules(lines) == expected
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -97,12 +97,12 @@ def test_one_that_was_gone_for_long_speaks_again():
     for line in lines:
         if "loss" in line and (50 <= line["step"] < 60 or line["step"] >= 150):
             line["checkpoint_failures"] = 1
-    assert said(lines) == ["checkpoint_failing"] * 2
+    assert list_event_rules(lines) == ["checkpoint_failing"] * 2
 
 
 def test_a_rule_that_is_off_says_nothing():
     off = read_watching('{"data_bottleneck": {"action": "off"}}')
-    assert said(WRONG["data_bottleneck"](), off) == []
+    assert list_event_rules(WRONG["data_bottleneck"](), off) == []
 
 
 def test_a_wrong_setting_is_told_with_its_field():

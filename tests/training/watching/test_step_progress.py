@@ -118,7 +118,7 @@ def run_slow(given, environment, root, rank):
         time.sleep(0.05 * slow)
         slept[0] += 0.05 * slow
 
-    def taken(self):
+    def take_slowly(self):
         steps.append(None)
         sleep(rank == 2 and len(steps) <= 10)
         return take(self)
@@ -127,7 +127,7 @@ def run_slow(given, environment, root, rank):
         sleep(rank == 1 and len(steps) > 10)
         return loss(self, *arguments)
 
-    DevicePrefetcher.take, Strategy.compute_loss = taken, late
+    DevicePrefetcher.take, Strategy.compute_loss = take_slowly, late
     clock.time = SimpleNamespace(perf_counter=lambda: time.process_time() + slept[0])
     worlds.run_rank(given, environment, root, rank)
 

@@ -64,14 +64,14 @@ def test_mlflow_goes_on_with_the_run_of_a_resumed_training(root, train):
     client = MlflowClient(tracking_uri=f"sqlite:///{root}/output/data/mlflow.db")
     experiment = client.get_experiment_by_name("trainyard")
 
-    def found():
+    def find_only_run():
         [run] = client.search_runs([experiment.experiment_id])
         return run
 
-    assert found().info.status == "FINISHED"
-    assert found().data.params["learning_rate"] == "0.01"
-    assert found().data.params["workload"] == "toys.ragged"
-    sent = client.get_metric_history(found().info.run_id, "train/loss")
+    assert find_only_run().info.status == "FINISHED"
+    assert find_only_run().data.params["learning_rate"] == "0.01"
+    assert find_only_run().data.params["workload"] == "toys.ragged"
+    sent = client.get_metric_history(find_only_run().info.run_id, "train/loss")
     assert {metric.step: metric.value for metric in sent} == losses(root)
 
     config = CONFIG.model_copy(update={"mlflow_tracking_uri": "local"})

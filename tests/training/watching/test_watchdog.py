@@ -43,13 +43,13 @@ def attempt(monkeypatch, number: int) -> None:
     monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
 
 
-def say(notes: dist.Store, key: str, **said) -> None:
+def store_note(notes: dist.Store, key: str, **said) -> None:
     notes.set(key, json.dumps(said))
 
 
 def second(notes: dist.Store, *, step: int = 6) -> None:
     """Write rank 1's sign of life, now."""
-    say(notes, "0/rank-1", step=step, at=time.time(), pid=42, host="algo-2", local_rank=0)
+    store_note(notes, "0/rank-1", step=step, at=time.time(), pid=42, host="algo-2", local_rank=0)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def watch(folder: Path, timeout: int = 30, end: Callable = print) -> Watch:
     return one
 
 
-def failed(one: Watch, text: str, file: str = "[gloo/transport/tcp/pair.cc] ") -> str:
+def read_lost_rank_error(one: Watch, text: str, file: str = "[gloo/transport/tcp/pair.cc] ") -> str:
     """Return the message when a collective fails with ``text``."""
     with pytest.raises(LostRankError) as caught, one:
         raise RuntimeError(f"{file}{text}")
@@ -93,12 +93,20 @@ NAME = "rank 1 (pid 42 on algo-2, local rank 0)"
 
 def test_a_dead_rank_a_silent_one_and_one_that_failed_are_told_apart(notes, tmp_path):
     second(notes)
-    assert failed(watch(tmp_path), "Connection closed") == f"{NAME} is gone, killed or crashed"
-    assert failed(watch(tmp_path), "Timed out waiting") == f"{NAME} fell silent for 30 s"
+    assert (
+        read_lost_rank_error(watch(tmp_path), "Connection closed")
+        == f"{NAME} is gone, killed or crashed"
+    )
+    assert (
+        read_lost_rank_error(watch(tmp_path), "Timed out waiting") == f"{NAME} fell silent for 30 s"
+    )
     ended = "Application timeout caused pair closure"  # of a second collective: without the file
-    assert failed(watch(tmp_path), ended, file="") == f"{NAME} fell silent for 30 s"
-    say(notes, "0/end-1", reason="ValueError: no", lost=False)
-    assert failed(watch(tmp_path), "Connection closed") == f"{NAME} ended with ValueError: no"
+    assert read_lost_rank_error(watch(tmp_path), ended, file="") == f"{NAME} fell silent for 30 s"
+    store_note(notes, "0/end-1", reason="ValueError: no", lost=False)
+    assert (
+        read_lost_rank_error(watch(tmp_path), "Connection closed")
+        == f"{NAME} ended with ValueError: no"
+    )
 
 
 def test_a_process_that_waits_for_a_silent_rank_is_ended_by_its_watchdog(notes, tmp_path):
@@ -132,23 +140,23 @@ def test_a_rank_that_waits_for_rank_0_believes_what_that_found(notes, tmp_path):
 def test_rank_0_keeps_the_store_until_the_others_have_looked(notes, tmp_path):
     over, began = threading.Event(), time.monotonic()
 
-    def look() -> None:
+    def end_after_looking() -> None:
         until(lambda: notes.check(["0/lost"]), 60)
         for _ in range(10):
             second(notes)
             time.sleep(0.05)
-        say(notes, "0/end-1", reason="rank 2 is gone", lost=True)
+        store_note(notes, "0/end-1", reason="rank 2 is gone", lost=True)
         over.set()
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=end_after_looking)
     thread.start()
-    failed(watch(tmp_path), "Connection closed")
+    read_lost_rank_error(watch(tmp_path), "Connection closed")
     assert over.is_set() and time.monotonic() - began < 60
     thread.join()
 
 
 @pytest.fixture
-def again(notes, monkeypatch) -> Callable[[], None]:
+def rank_restarter(notes, monkeypatch) -> Callable[[], None]:
     """Restart the ranks of the other machine, as attempt 1."""
     attempt(monkeypatch, 0)
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
@@ -165,16 +173,16 @@ def again(notes, monkeypatch) -> Callable[[], None]:
     ],
 )
 def test_a_rank_ends_when_the_others_are_in_the_next_attempt(
-    notes, tmp_path, again, lives, reason, expected
+    notes, tmp_path, rank_restarter, lives, reason, expected
 ):
     """It names the rank that was replaced at once, or why it ended, or follows the others."""
     ends: list[LostRankError] = []
     if reason:
-        say(notes, "0/end-1", reason=reason, lost=False)
+        store_note(notes, "0/end-1", reason=reason, lost=False)
     second(notes)
     alive = second_lives(notes, step=6) if lives else nullcontext()
     with alive, watch(tmp_path, end=ends.append):
-        again()
+        rank_restarter()
         until(lambda: ends, 60)
     assert str(ends[0]).partition(";")[0] == expected
     with pytest.raises(LostRankError, match="attempt 0 is over"), join_group(30):
@@ -195,7 +203,7 @@ def test_a_restart_says_why(notes, tmp_path, monkeypatch, ends, expected):
     with watch(tmp_path) as one:
         assert one.explain_restart() == ""  # the first start needs no reason
     for rank, (reason, lost) in ends.items():
-        say(notes, f"0/end-{rank}", reason=reason, lost=lost)
+        store_note(notes, f"0/end-{rank}", reason=reason, lost=lost)
     attempt(monkeypatch, 1)
     with watch(tmp_path) as one:
         assert one.explain_restart() == f"restart 1 of 3: {expected}"

@@ -25,7 +25,7 @@ BUCKET = "s3://bucket/checkpoints/key/"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _own() -> Iterator[None]:
+def _toy_import_path() -> Iterator[None]:
     """Make the toy workload importable."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(TOYS))
@@ -38,7 +38,7 @@ def run(root: Path, **settings) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
+def short_training(tmp_path_factory) -> Path:
     """Train five steps; the tests take copies of what that left behind."""
     root = tmp_path_factory.mktemp("short") / "ml"
     write_ragged(root / "input/data/train", 100, seed=1)
@@ -47,14 +47,14 @@ def made(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def short(made: Path, tmp_path: Path) -> Path:
-    return shutil.copytree(made, tmp_path / "short")
+def short(short_training: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(short_training, tmp_path / "short")
 
 
 @pytest.fixture(scope="module")
-def whole(made: Path) -> Path:
+def whole(short_training: Path) -> Path:
     """Train ten steps without a stop."""
-    return run(copy_inputs(made, "whole"))
+    return run(copy_inputs(short_training, "whole"))
 
 
 def copy_inputs(root: Path, name: str) -> Path:
@@ -86,7 +86,7 @@ def checkpoint(*may_differ: str) -> str:
 MODEL = json.dumps({"model": "s3://bucket/model.tar.gz"})
 
 
-def told(root: Path) -> dict:
+def read_training_settings(root: Path) -> dict:
     return json.loads((root / "model/config.json").read_text())["training"]
 
 
@@ -108,10 +108,13 @@ def test_a_training_that_is_extended_is_bitwise_the_longer_one(short, whole, fol
     assert same_weights(whole, extended)
     curve = {step: loss for step, loss in losses(whole).items() if step > 5 or not folder}
     assert losses(extended) == curve
-    names = [told(one)["identity"] for one in (short, extended, whole)]
-    stretches = [(stretch["since"], stretch["identity"]) for stretch in told(extended)["stretches"]]
+    names = [read_training_settings(one)["identity"] for one in (short, extended, whole)]
+    stretches = [
+        (stretch["since"], stretch["identity"])
+        for stretch in read_training_settings(extended)["stretches"]
+    ]
     assert stretches == [(0, names[0]), (5, names[1])]
-    assert told(extended)["parts"]["start"] == {"checkpoint": names[0], "step": 5}
+    assert read_training_settings(extended)["parts"]["start"] == {"checkpoint": names[0], "step": 5}
     assert "different since: max_steps 5 → 10" in caplog.text
     assert len(set(names)) == 3
 
@@ -137,7 +140,7 @@ def test_it_goes_on_from_its_own_checkpoints_when_it_is_started_again(short, cap
     caplog.clear()
     assert losses(run(extended, **settings)) == before
     assert "resumed from the checkpoint of step 8" in caplog.text
-    assert [s["since"] for s in told(extended)["stretches"]] == [0, 5]
+    assert [s["since"] for s in read_training_settings(extended)["stretches"]] == [0, 5]
 
 
 def test_what_the_recipe_does_not_name_may_not_differ(short):
@@ -201,7 +204,10 @@ def test_a_training_begins_with_a_models_weights(short, caplog):
     begun = run(with_model(short, "begun"), **BEGUN, seed=5)
     assert same_weights(short, begun)
     sha256 = open_start(read_start(MODEL), begun / "input/data/start").sha256
-    assert told(begun)["parts"]["start"] == {"model": sha256, "model_package": None}
+    assert read_training_settings(begun)["parts"]["start"] == {
+        "model": sha256,
+        "model_package": None,
+    }
     assert "begins at step 1 with the weights of s3://bucket/model.tar.gz" in caplog.text
 
 

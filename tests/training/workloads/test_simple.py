@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.training.trainings import CHECKOUT, TOYS, check_shares, evaluated, loss_of, losses
+from tests.training.trainings import CHECKOUT, TOYS, check_shares, compute_metrics, loss_of, losses
 from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
 from training.defaults.request_batch import ROWS, build_batch, to_json_values
@@ -30,7 +30,7 @@ COLOURS = ("red", "green", "blue")
 
 
 @pytest.fixture(autouse=True)
-def _own(monkeypatch) -> None:
+def _toy_import_path(monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(TOYS))
 
 
@@ -109,11 +109,11 @@ def test_an_integer_column_has_no_value_for_a_missing_number():
         Gaps.derive_packing()(None, None)
 
 
-def made(kind: type[Simple]) -> Simple:
+def make_workload(kind: type[Simple]) -> Simple:
     return kind(kind.derive_packing()(None, None))
 
 
-def asked(workload: Simple, *records: dict) -> dict[str, torch.Tensor]:
+def build_request_batch(workload: Simple, *records: dict) -> dict[str, torch.Tensor]:
     """Return the batch of requests with these records, as they arrive from JSON."""
     requests = json.loads(json.dumps([workload.request(record) for record in records]))
     return build_batch(workload, requests, torch.device("cpu"))
@@ -130,7 +130,7 @@ def test_a_request_has_the_whole_numbers_of_its_record():
     """A training and its endpoint see the same user, however large the number."""
     users = [2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
     records = [{"user": user, "cart": [abs(user), 2**64 - 1]} for user in users]
-    batch = asked(made(Users), *records)
+    batch = build_request_batch(make_workload(Users), *records)
     assert batch["user"].tolist()[:4] == users
     assert batch["cart"].tolist()[:8] == [n for one in records for n in one["cart"]]
 
@@ -145,7 +145,7 @@ def test_it_trains_scores_and_answers(tmp_path, train):
     curve = losses(root)
     assert curve[40] < curve[1] / 2
     workload, model, _ = open_artifact(root / "model")
-    found = evaluated(workload, model, held_out)
+    found = compute_metrics(workload, model, held_out)
     whole = {name: torch.from_numpy(a) for name, a in held_out.read(range(64)).items()}
     with torch.no_grad():
         total, units = loss_of(workload, model, whole)
@@ -220,7 +220,7 @@ class Everything(Simple):
 
 
 def test_a_request_is_packed_as_a_record_is():
-    workload = made(Everything)
+    workload = make_workload(Everything)
     raw = {
         "list": pa.array([[1.0, -2.0]] * ROWS),
         "any": pa.array([[0.5, 1.5, 2.5]] * ROWS),
@@ -243,7 +243,7 @@ def test_a_request_is_packed_as_a_record_is():
 
 def test_the_request_for_a_record_is_packed_as_the_record():
     """As batch scoring asks: columns that the model does not use are not read."""
-    workload = made(Everything)
+    workload = make_workload(Everything)
     raw = pa.RecordBatch.from_pydict({
         "list": pa.array([[1.0, -2.0], [3.0, 4.0]]),
         "any": pa.array([[0.1, 1 / 3], []], pa.list_(pa.float64())),
@@ -253,7 +253,7 @@ def test_the_request_for_a_record_is_packed_as_the_record():
     columns = workload.request_columns
     assert columns == workload.packing.columns
     values = [to_json_values(column, raw.column(name)) for name, column in columns.items()]
-    batch = asked(
+    batch = build_request_batch(
         workload, *(dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True))
     )
     filled = raw.take(pa.array([0] + [1] * (ROWS - 1)))
@@ -278,7 +278,7 @@ FLOATS, WHOLE = "expected numbers that float32 holds", "expected a number that i
 ])  # fmt: skip
 def test_a_wrong_value_of_a_request_is_named(kind, name, value, expected):
     with pytest.raises(DataError, match=rf"record\.{name}: is .*{expected}"):
-        build_batch(made(kind), [{"record": {name: value}}], torch.device("cpu"))
+        build_batch(make_workload(kind), [{"record": {name: value}}], torch.device("cpu"))
 
 
 def test_a_module_whose_workload_has_no_defaults_says_what_it_lacks(tmp_path, monkeypatch):

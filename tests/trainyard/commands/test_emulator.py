@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainyard.emulator.harness import until
-from tests.trainyard.emulator.standin import make_client, signed
+from tests.trainyard.emulator.standin import make_client, sign_headers
 from trainyard.emulator.server import Endpoint
 
 pytestmark = pytest.mark.long
@@ -25,7 +25,7 @@ def start(started: Callable) -> Callable:
     return partial(started, "emulator")
 
 
-def exported(process: subprocess.Popen) -> dict[str, str]:
+def read_exports(process: subprocess.Popen) -> dict[str, str]:
     values = {}
     for line in iter(process.stdout.readline, ""):
         if line.startswith("export "):
@@ -39,7 +39,7 @@ def exported(process: subprocess.Popen) -> dict[str, str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_prints_what_a_shell_needs_and_stops_cleanly(start: Callable, tmp_path: Path, number: int):
     process = start(AWS_SESSION_TOKEN="real", AWS_PROFILE="real")
-    values = exported(process)
+    values = read_exports(process)
     answer = subprocess.run(
         [sys.executable, "-c", ASK], env=values, capture_output=True, text=True, check=True
     )
@@ -54,7 +54,7 @@ def test_prints_what_a_shell_needs_and_stops_cleanly(start: Callable, tmp_path: 
 @pytest.mark.sweep
 def test_refuses_in_one_line(start: Callable):
     first = start("--state", "here")
-    port = exported(first)["AWS_ENDPOINT_URL"].rpartition(":")[2]
+    port = read_exports(first)["AWS_ENDPOINT_URL"].rpartition(":")[2]
     for arguments, said in [
         (("--state", "here"), "in use by another emulator"),
         (("--state", "there", "--port", port), f"127.0.0.1:{port}: Address already in use"),
@@ -71,14 +71,14 @@ def test_killed_in_the_middle_of_an_upload_it_starts_again_with_the_old_object(
     start: Callable, tmp_path: Path
 ):
     process = start("--state", "aws")
-    values = exported(process)
+    values = read_exports(process)
     there = Endpoint(values["AWS_ENDPOINT_URL"], values, None)
     s3 = make_client(there, "s3")
     s3.create_bucket(Bucket="bucket")
     s3.put_object(Bucket="bucket", Key="key", Body=b"old")
     host, port = values["AWS_ENDPOINT_URL"].removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        headers = signed(there, "s3", "PUT", "/bucket/key", {"Content-Length": "9000000"})
+        headers = sign_headers(there, "s3", "PUT", "/bucket/key", {"Content-Length": "9000000"})
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         connection.sendall(f"PUT /bucket/key HTTP/1.1\r\n{lines}\r\n".encode())
         connection.sendall(b"n" * 4_000_000)
@@ -86,7 +86,7 @@ def test_killed_in_the_middle_of_an_upload_it_starts_again_with_the_old_object(
         until(lambda: sum(p.stat().st_size for p in bytes_of.glob("*/*")) >= 1_000_000)
         process.kill()
         process.wait()
-    values = exported(start("--state", "aws"))
+    values = read_exports(start("--state", "aws"))
     s3 = make_client(Endpoint(values["AWS_ENDPOINT_URL"], values, None), "s3")
     assert s3.get_object(Bucket="bucket", Key="key")["Body"].read() == b"old"
     assert [p.stat().st_size for p in bytes_of.glob("*/*")] == [3]

@@ -11,7 +11,7 @@ from trainyard.commands.migrate import main
 from trainyard.terminal import run
 
 
-def migrated(capsys: pytest.CaptureFixture, *arguments: object) -> tuple[str, str, int]:
+def run_migrate(capsys: pytest.CaptureFixture, *arguments: object) -> tuple[str, str, int]:
     with pytest.raises(SystemExit) as end:
         run(main, "trainyard migrate", [str(argument) for argument in arguments])
     out = capsys.readouterr()
@@ -25,7 +25,7 @@ def script(tmp_path: Path) -> Path:
 
 def test_a_diff_is_proposed_and_nothing_is_written(capsys, script: Path):
     script.write_text(OLD.read_text())
-    out, _, status = migrated(capsys, script)
+    out, _, status = run_migrate(capsys, script)
     assert status == 0
     assert "-from sagemaker.estimator import Estimator" in out
     assert "+from sagemaker.train import ModelTrainer" in out
@@ -38,7 +38,7 @@ def test_a_diff_is_proposed_and_nothing_is_written(capsys, script: Path):
 
 def test_what_remains_is_named_and_the_status_is_2(capsys, script: Path):
     script.write_text("from sagemaker.pipeline import PipelineModel\nm = PipelineModel()\n")
-    out, _, status = migrated(capsys, script, "--json")
+    out, _, status = run_migrate(capsys, script, "--json")
     assert status == 2
     assert json.loads(out)["remaining"][0]["line"] == 1
 
@@ -46,7 +46,7 @@ def test_what_remains_is_named_and_the_status_is_2(capsys, script: Path):
 def test_it_is_written_and_a_call_that_cannot_run_is_named_with_the_status_2(capsys, script: Path):
     step = "from sagemaker.workflow.model_step import ModelStep\ns = ModelStep('M', model=m)\n"
     script.write_text(step)
-    out, _, status = migrated(capsys, script, "--write")
+    out, _, status = run_migrate(capsys, script, "--write")
     assert status == 2
     assert "does not fit sagemaker 3." in out
     assert "in the new code: line 2: ModelStep: it has no argument model; missing" in out
@@ -63,5 +63,5 @@ def test_it_is_written_and_a_call_that_cannot_run_is_named_with_the_status_2(cap
 )
 def test_what_is_wrong_is_named(capsys, script: Path, text: str, option: str, said: str):
     script.write_text(text)
-    _, err, status = migrated(capsys, script, option)
+    _, err, status = run_migrate(capsys, script, option)
     assert (status, said in err) == (1, True)

@@ -25,7 +25,7 @@ for arguments in json.loads(sys.argv[1]):
 
 
 @pytest.fixture
-def asked(run_python: Callable) -> Callable[..., list[CompletedProcess]]:
+def verb_caller(run_python: Callable) -> Callable[..., list[CompletedProcess]]:
     """Calls the verb with each of some arguments, all in one process that is not this one.
 
     In this one the application may have registered roles of its own.
@@ -57,7 +57,7 @@ def file(tmp_path: Path, document: dict) -> Path:
 AS_README = "tests/trainyard/validate/definitions/training.json"
 
 
-def test_a_files_policies_need_no_aws(asked: Callable, file: Path):
+def test_a_files_policies_need_no_aws(verb_caller: Callable, file: Path):
     refused = [
         ((), "give --name, --pipeline-role"),
         (("--role", "events"), "give --name, --pipeline-role"),
@@ -65,7 +65,7 @@ def test_a_files_policies_need_no_aws(asked: Callable, file: Path):
         (NAMES, "give --role job|pipeline|events, --template or --endpoints"),
         ((*NAMES, "--role", "jobs"), "--role jobs: is not a role; nearest valid name: job"),
     ]
-    printed, bare, *rest = asked(
+    printed, bare, *rest = verb_caller(
         (file, *NAMES, "--role", "pipeline"),
         (AS_README, "--role", "job"),  # which says its region and roles
         *((file, *options) for options, _ in refused),
@@ -83,7 +83,7 @@ def test_a_files_policies_need_no_aws(asked: Callable, file: Path):
 
 
 def test_what_a_pipeline_in_aws_needs_is_printed_and_compared(
-    asked: Callable, tmp_path: Path, file: Path
+    verb_caller: Callable, tmp_path: Path, file: Path
 ):
     with cloud(tmp_path / "aws") as aws:
         aws.sm.create_pipeline(
@@ -91,24 +91,24 @@ def test_what_a_pipeline_in_aws_needs_is_printed_and_compared(
             ClientRequestToken="t" * 32,
         )  # fmt: skip
         verb = ("--pipeline", "demo")
-        [printed] = asked((*verb, "--template"), env=aws.endpoint.env)
+        [printed] = verb_caller((*verb, "--template"), env=aws.endpoint.env)
         assert printed.returncode == 0, printed.stderr
         roles = yaml.safe_load(printed.stdout)["Resources"]
         assert [*roles] == ["JobRole", "PipelineRole", "EventsRole"]
         (given := tmp_path / "roles.yaml").write_text(printed.stdout)
-        [same] = asked((*verb, "--check", given), env=aws.endpoint.env)
+        [same] = verb_caller((*verb, "--check", given), env=aws.endpoint.env)
         assert "exactly what is needed (job, pipeline, events)" in same.stdout
 
 
 def test_gaps_are_named_and_told_by_the_exit_status(
-    asked: Callable, tmp_path: Path, document: dict, file: Path
+    verb_caller: Callable, tmp_path: Path, document: dict, file: Path
 ):
     cleanup = {"Resources": {"S3": [{"StepName": "P"}]}}
     clean = {"Name": "Clean", "Type": "Cleanup", "Arguments": cleanup, "DependsOn": ["P"]}
     document["Steps"].append(clean)
     file.write_text(json.dumps(document))
     verb = (file, *NAMES)
-    printed, made = asked((*verb, "--role", "pipeline"), (*verb, "--template"))
+    printed, made = verb_caller((*verb, "--role", "pipeline"), (*verb, "--template"))
     said = "step Clean: permissions of its type Cleanup are not derived"
     assert printed.returncode == 2 and f"gap in pipeline: {said}" in printed.stderr
     assert made.returncode == 2
@@ -121,7 +121,7 @@ def test_gaps_are_named_and_told_by_the_exit_status(
     given = [tmp_path / f"given{number}.json" for number in range(3)]
     for path, statements in zip(given, (needed, [*needed, deletes], needed[1:]), strict=True):
         path.write_text(json.dumps(policy | {"Statement": statements}))
-    checked = asked(*((*verb, "--role", "pipeline", "--check", path) for path in given))
+    checked = verb_caller(*((*verb, "--role", "pipeline", "--check", path) for path in given))
     assert [done.returncode for done in checked] == [2, 2, 1]
     told = ("what can be derived (pipeline)", "excess statement", "shortage")
     assert all(words in done.stdout for words, done in zip(told, checked, strict=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
 
 pytestmark = pytest.mark.long
@@ -44,7 +44,7 @@ def plan(monkeypatch, aws, tmp_path: Path):
         file = tmp_path / "other.json"
         file.write_text(json.dumps(document))
         files = [str(file)] if document else []
-        return called("trainyard.commands.plan", *files, *arguments)
+        return call_module("trainyard.commands.plan", *files, *arguments)
 
     return run
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import boto3
 import pytest
 
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.trainyard.emulator.harness import ROLE, cloud, pipeline, process_step
 from tests.trainyard.validate.faults import FOLDER
 
 pytestmark = pytest.mark.long
 
-validate = partial(called, "trainyard.commands.validate")
+validate = partial(call_module, "trainyard.commands.validate")
 WRONG = "Steps[0].Arguments.RoleArn"
 
 

@@ -77,10 +77,10 @@ def test_files_folders_links_and_executable_bits_come_out(tmp_path: Path):
     ids="up around absolute above hard loop folder pipe device under over".split(),
 )
 def test_what_does_not_belong_is_refused(tmp_path: Path, members: list, said: str):
-    refused(tmp_path, members, said)
+    assert_unpack_refused(tmp_path, members, said)
 
 
-def refused(tmp_path: Path, members: list, said: str | None = None) -> None:
+def assert_unpack_refused(tmp_path: Path, members: list, said: str | None = None) -> None:
     """Assert that the archive is refused, and that nothing came out beside its folder."""
     folder = tmp_path / "into"
     folder.mkdir()
@@ -103,7 +103,7 @@ def test_a_link_that_a_path_too_long_hides_leads_nowhere(tmp_path: Path):
         link("written", "escape", tarfile.LNKTYPE),
         member("written", b"theirs"),
     ]
-    refused(tmp_path, members)
+    assert_unpack_refused(tmp_path, members)
 
 
 def test_nothing_of_ours_unpacks_a_tar_in_another_way():

@@ -75,16 +75,16 @@ class Answer(dict):
         super().__init__()
         self._path, self._optional, self._note = path, optional, note
 
-    def _asked(self, name: Any) -> None:
+    def _note_read(self, name: Any) -> None:
         if name in self._optional:
             self._note((*self._path, str(name)))
 
     def __getitem__(self, name: Any) -> Any:
-        self._asked(name)
+        self._note_read(name)
         return super().__getitem__(name)
 
     def get(self, name: Any, default: Any = None) -> Any:
-        self._asked(name)
+        self._note_read(name)
         return super().get(name, default)
 
 
@@ -109,19 +109,19 @@ class Service:
     def _answer(self, model: Any, **_: Any) -> tuple[Any, Any]:
         path = (model.name,)
         shape = model.output_shape
-        answer = self._made(shape, path, ()) if shape else {}
+        answer = self._make_value(shape, path, ()) if shape else {}
         return SimpleNamespace(status_code=200, headers={}), answer
 
-    def _made(self, shape: Any, path: Path, inside: tuple[str, ...]) -> Any:
+    def _make_value(self, shape: Any, path: Path, inside: tuple[str, ...]) -> Any:
         if shape.name in inside:  # a shape that holds itself
             return None
         within = (*inside, shape.name)
         if shape.type_name == "structure":
             return self._structure(shape, path, within)
         if shape.type_name == "list":
-            return [self._made(shape.member, (*path, "[]"), within)]
+            return [self._make_value(shape.member, (*path, "[]"), within)]
         if shape.type_name == "map":
-            return {"key": self._made(shape.value, (*path, "[]"), within)}
+            return {"key": self._make_value(shape.value, (*path, "[]"), within)}
         return self._scalar(shape, path)
 
     def _structure(self, shape: Any, path: Path, within: tuple[str, ...]) -> Answer:
@@ -134,7 +134,7 @@ class Service:
             is_absent = here == self.absent or (self.absent == BARE and name in optional)
             if is_absent or is_more:
                 continue
-            if (value := self._made(member, here, within)) is not None:
+            if (value := self._make_value(member, here, within)) is not None:
                 answer[name] = value
         return answer
 

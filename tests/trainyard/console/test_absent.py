@@ -65,7 +65,7 @@ def console() -> Flask:
     return app
 
 
-def look(service: Service, endpoint: str, where: dict[str, str], address: str) -> None:
+def request_twice(service: Service, endpoint: str, where: dict[str, str], address: str) -> None:
     """Request the page twice: results of background readings are there the second time."""
     others = set(threading.enumerate())
     app = console()
@@ -75,7 +75,9 @@ def look(service: Service, endpoint: str, where: dict[str, str], address: str) -
         answer = client.get(address)
         _join(address, others)
         is_told = answer.status_code == 502 and "Parameter validation" not in answer.text
-        assert answer.status_code < 500 or (service.absent and is_told), _said(answer.text)
+        assert answer.status_code < 500 or (service.absent and is_told), _read_error_text(
+            answer.text
+        )
         app.extensions["trainyard-account"].forget()
 
 
@@ -94,7 +96,7 @@ def addresses(app: Flask) -> Iterator[tuple[str, dict[str, str], str]]:
             yield rule.endpoint, where, f"{built[1]}?{ASKED}"
 
 
-def _said(page: str) -> str:
+def _read_error_text(page: str) -> str:
     """Return the text of a page that reports an error."""
     return re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page.partition("<main")[2]))[:300]
 
@@ -116,13 +118,13 @@ def fault(service: Service, *page: Any) -> str:
     with answering(service), pytest.MonkeyPatch.context() as patch:
         patch.setattr(threading, "excepthook", lambda told: failed.append(told.exc_value))
         try:
-            look(service, *page)
+            request_twice(service, *page)
         except Exception as error:  # noqa: BLE001  # whatever it is, it is a fault
             failed.append(error)
-    return _told(failed[0]) if failed and failed[0] else ""
+    return _describe_error(failed[0]) if failed and failed[0] else ""
 
 
-def _told(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "synthetic" not in f.filename]
     if "/botocore/" in frames[-1].filename:  # it would raise with AWS's answer, too
         return ""

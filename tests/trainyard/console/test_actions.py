@@ -190,15 +190,15 @@ def test_a_start_keeps_what_was_typed_and_shows_what_follows_from_it(pipelines: 
     given = pipelines.sm.list_pipeline_parameters_for_execution(PipelineExecutionArn=arn)
     values = {one["Name"]: one["Value"] for one in given["PipelineParameters"]}
     assert values == {"Steps": "4", "Rate": "0.5", "Mode": "slow", "Who": "me"}
-    pipelines.ended(arn)
+    pipelines.wait_for_execution(arn)
 
 
 def test_a_step_that_was_not_chosen_is_told_from_one_that_has_not_begun(pipelines: Cloud, client):
     done = pipelines.start("typed", {"Who": "me"})
-    pipelines.ended(done)
+    pipelines.wait_for_execution(done)
     chosen = {"SourcePipelineExecutionArn": done, "SelectedSteps": [{"StepName": "First"}]}
     arn = pipelines.start("typed", {"Who": "me"}, SelectiveExecutionConfig=chosen)
-    assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+    assert pipelines.wait_for_execution(arn)["PipelineExecutionStatus"] == "Succeeded"
     run = f"/runs/typed/{arn.rpartition('/')[2]}"
     assert ">not run<" in client.get(f"{run}/Second").text
 
@@ -211,11 +211,11 @@ def test_a_run_is_stopped_then_retried(pipelines: Cloud, client):
     assert "StopPipelineExecution" in form.text and "waits for an answer" in form.text
     assert form.send().status_code == 303
     answer(pipelines, arn)
-    assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Stopped"
+    assert pipelines.wait_for_execution(arn)["PipelineExecutionStatus"] == "Stopped"
     assert Form(client, "retry", **about).send().status_code == 303
     until(lambda: is_asking(pipelines, arn))
     answer(pipelines, arn)
-    assert pipelines.ended(arn)["PipelineExecutionStatus"] == "Failed"
+    assert pipelines.wait_for_execution(arn)["PipelineExecutionStatus"] == "Failed"
 
 
 def test_read_only_offers_nothing_and_refuses_everything(pipelines: Cloud):

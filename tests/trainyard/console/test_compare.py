@@ -119,7 +119,9 @@ def runs(cloud: Cloud) -> list[str]:
     create_flowers(cloud)
     given = ({}, {"lr": "0.2", "version": two, "data": data}, {"data": copied})
     arns = [cloud.start("flowers", each) for each in given]
-    assert [cloud.ended(arn)["PipelineExecutionStatus"] for arn in arns] == ["Succeeded"] * 3
+    assert [cloud.wait_for_execution(arn)["PipelineExecutionStatus"] for arn in arns] == [
+        "Succeeded"
+    ] * 3
     return [f"flowers/{arn.rpartition('/')[2]}" for arn in arns]
 
 

@@ -76,7 +76,7 @@ def hostile(cloud: Cloud) -> str:
         CustomerMetadataProperties={"why": TEXT[:200]},
     )
     arn = cloud.start("hostile", {"Given": TEXT}, PipelineExecutionDescription=TEXT)
-    assert cloud.ended(arn)["PipelineExecutionStatus"] == "Failed"
+    assert cloud.wait_for_execution(arn)["PipelineExecutionStatus"] == "Failed"
     assert cloud.steps(arn)["Write"]["StepStatus"] == "Succeeded"
     assert MARKUP in cloud.steps(arn)["Train"]["FailureReason"]
     return arn.rpartition("/")[2]

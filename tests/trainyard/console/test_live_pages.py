@@ -21,7 +21,7 @@ def test_a_page_that_has_not_changed_is_not_sent_again(client, cloud: Cloud):
     known = {"If-None-Match": client.get(step).headers["ETag"]}
     until(lambda: client.get(step, headers=known).status_code == 304)  # although time passes
     gate.open()
-    cloud.ended(arn)
+    cloud.wait_for_execution(arn)
     until(lambda: client.get(step, headers=known).status_code == 200)
     until(lambda: "data-poll" not in client.get(step).text)
 
@@ -42,9 +42,9 @@ def test_what_is_read_in_the_background_or_could_not_be_read_is_asked_for_again(
     assert calls == [True]
     assert Account("us-east-1", patient=True).read_later("key", read, "not yet") == "read"
 
-    def refused() -> str:
+    def raise_service_error() -> str:
         raise ServiceError("not now")
 
     with pytest.raises(ServiceError):
-        account.read_cached("page", refused, 60)
+        account.read_cached("page", raise_service_error, 60)
     assert account.read_cached("page", lambda: "made", 60) == "made"

@@ -25,7 +25,7 @@ def run(cloud: Cloud) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def written(cloud: Cloud, run) -> str:
+def written_log_address(cloud: Cloud, run) -> str:
     """Address of a log of 3,000 lines that no job wrote, of the same step's job."""
     execution, job = run
     lines = [f"step={i} loss={1 / (i + 1):.4f}" for i in range(3_000)]
@@ -45,15 +45,15 @@ def text(html: str) -> list[str]:
     return re.findall(r'<span class="said">(.*?)(?: <a|</span>)', html, re.DOTALL)
 
 
-def test_it_opens_at_its_end_and_each_end_leads_to_the_other(client, written: str):
-    html = client.get(written).text
+def test_it_opens_at_its_end_and_each_end_leads_to_the_other(client, written_log_address: str):
+    html = client.get(written_log_address).text
     assert text(html)[-1] == "step=2999 loss=0.0003" and len(text(html)) == 500
     seen = text(html)
     while older := re.search(r'href="([^"]+before=[^"]+)"', html):
         html = client.get(older[1].replace("&amp;", "&")).text
         seen = text(html) + seen
     assert len(seen) == 3_000 and seen[0] == "step=0 loss=1.0000"
-    html = client.get(f"{written}&from=0").text
+    html = client.get(f"{written_log_address}&from=0").text
     forth = text(html)
     while newer := re.search(r'href="([^"]+after=[^"]+)"', html):
         html = client.get(newer[1].replace("&amp;", "&")).text
@@ -61,8 +61,8 @@ def test_it_opens_at_its_end_and_each_end_leads_to_the_other(client, written: st
     assert forth == seen
 
 
-def test_what_a_log_says_is_text_and_of_one_piece(client, written: str):
-    html = client.get(written.replace("algo-7", "algo-6")).text
+def test_what_a_log_says_is_text_and_of_one_piece(client, written_log_address: str):
+    html = client.get(written_log_address.replace("algo-7", "algo-6")).text
     assert "<img" not in html and "\x1b" not in html and "\u202e" not in html
     assert "&lt;img src=x onerror=alert(1)&gt; red" in html
     assert len(html) < 40_000
@@ -72,8 +72,10 @@ def test_what_a_log_says_is_text_and_of_one_piece(client, written: str):
     assert whole.text == "x" * 10_000_000 and whole.mimetype == "text/plain"
 
 
-def test_the_link_of_a_line_stays_good_while_the_log_grows(client, cloud: Cloud, run, written: str):
-    html = client.get(written).text
+def test_the_link_of_a_line_stays_good_while_the_log_grows(
+    client, cloud: Cloud, run, written_log_address: str
+):
+    html = client.get(written_log_address).text
     line = html[: html.index("step=2750 loss=0.0004")].rpartition('<div class="l')[2]
     link = re.search(r'href="([^"]+line=([^"#]+)#[^"]+)"', line)
     cloud.endpoint.app.logs.append(GROUP, f"{run[1]}/algo-7-1700000000", ["more"] * 700)
@@ -96,7 +98,7 @@ def test_a_page_shows_what_came_since_it_was_last_looked_at(client, cloud: Cloud
 @pytest.mark.parametrize(
     "wrong", ["host=algo-99", "line=abc", "line=123-01234567", "host=algo-7&before=1-xyz", "job=no"]
 )
-def test_what_is_not_there_is_said(client, run, written: str, wrong: str):
+def test_what_is_not_there_is_said(client, run, written_log_address: str, wrong: str):
     answer = client.get(f"/runs/logged/{run[0]}/Slow/log?{wrong}")
     assert answer.status_code == 502 and "Not available" in answer.text
 

@@ -54,7 +54,7 @@ def account(cloud: Cloud, monkeypatch) -> Account:
     return Account()
 
 
-def drawn(account: Account, job: str) -> str:
+def render_job_curves(account: Account, job: str) -> str:
     step = Step(
         name="Train", title="Train", status="Succeeded", started=None, ended=None, reason="",
         cached=False, metadata={"TrainingJob": {"Arn": f"arn:aws:sagemaker:::training-job/{job}"}},
@@ -64,7 +64,7 @@ def drawn(account: Account, job: str) -> str:
 
 
 def test_a_job_s_curves_are_those_of_its_log(account: Account, cloud: Cloud, job: str):
-    html = drawn(account, job)
+    html = render_job_curves(account, job)
     titles = re.findall(r"<strong>([^<]+)</strong>", html)
     assert titles[0] == "loss"
     assert "NaN" in html or "nan" in html
@@ -80,14 +80,14 @@ def test_a_job_s_curves_are_those_of_its_log(account: Account, cloud: Cloud, job
     )
     assert len(logged["events"]) == 1  # the log tells of it, too
     cloud.train("silent", "echo nothing")
-    assert drawn(account, "silent") == ""
+    assert render_job_curves(account, "silent") == ""
 
 
 def test_a_log_that_is_too_long_or_gone_leaves_cloudwatch_s_metrics(
     account: Account, cloud: Cloud, job: str, monkeypatch
 ):
     monkeypatch.setattr(metric_curves, "MOST", 10)
-    html = drawn(account, job)
+    html = render_job_curves(account, job)
     assert "means over a minute" in html and "train:loss" in html
 
 

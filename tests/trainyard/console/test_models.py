@@ -43,7 +43,7 @@ def register(cloud: Cloud, image: str = IMAGE, **more: Any) -> str:
     )["ModelPackageArn"]
 
 
-def shown(client: Any, address: str) -> str:
+def read_page(client: Any, address: str) -> str:
     answer = client.get(address)
     assert answer.status_code == 200, answer.get_data(as_text=True)
     return html.unescape(answer.get_data(as_text=True))
@@ -56,12 +56,12 @@ def test_a_group_shows_its_champion_and_each_versions_metrics(registry: Cloud, c
     registry.sm.update_model_package(
         ModelPackageArn=arns[0], ModelApprovalStatus="Approved", ApprovalDescription="all checks"
     )
-    text = shown(client, "/models/digits?metric=mae")
+    text = read_page(client, "/models/digits?metric=mae")
     assert "the champion, its newest Approved one" in text and "all checks" in text
     assert "0.25" in text
     assert "12e45678" not in text  # a hash is no metric
-    assert "digits" in shown(client, "/models")
-    alone = shown(client, "/models/-/alone")
+    assert "digits" in read_page(client, "/models")
+    alone = read_page(client, "/models/-/alone")
     assert FOREIGN in alone and "the metadata do not name an execution" in alone
     for nothing in ("/models/nobody", "/models/digits/99"):
         assert client.get(nothing).status_code == 502
@@ -76,7 +76,7 @@ def test_a_group_draws_its_most_important_metric_with_the_champion_marked(cloud:
             ModelApprovalStatus="Approved" if number == 1 else "PendingManualApproval",
             CustomerMetadataProperties={"seed": str(number), "loss": loss},
         )
-    text = shown(client, "/models/drawn")
+    text = read_page(client, "/models/drawn")
     assert "loss by version" in text and "champion: 0.3 at version 2" in text
     assert "lowest 0.3 at version 2, highest 0.5 at version 1" in text
     assert text.count('class="n metric"') == 2
@@ -84,7 +84,7 @@ def test_a_group_draws_its_most_important_metric_with_the_champion_marked(cloud:
 
 def test_a_group_of_many_versions_shows_the_newest(registry: Cloud, client, monkeypatch):
     monkeypatch.setattr(models, "AT_ONCE", 2)
-    text = shown(client, "/models/digits")
+    text = read_page(client, "/models/digits")
     assert ">3</a>" in text and ">2</a>" in text and "and 1 older ones" in text
 
 

@@ -41,7 +41,7 @@ def register(loss: float) -> dict:
     return {"Name": "Register", "Type": "RegisterModel", "Arguments": arguments}
 
 
-def ended(cloud: Cloud, name: str, *steps: dict) -> Outcome:
+def run_to_outcome(cloud: Cloud, name: str, *steps: dict) -> Outcome:
     """Run a pipeline; return its outcome as a new console sees it."""
     cloud.create(name, list(steps))
     found, _ = cloud.run(name)
@@ -54,11 +54,11 @@ def outcomes(cloud: Cloud) -> tuple[Outcome, Outcome]:
     """Outcomes of the pipelines ``first``, whose package is then approved, and ``second``."""
     cloud.put("m.tar.gz", "x")
     cloud.sm.create_model_package_group(ModelPackageGroupName="judged")
-    first = ended(cloud, "first", register(0.5))
+    first = run_to_outcome(cloud, "first", register(0.5))
     listed = cloud.sm.list_model_packages(ModelPackageGroupName="judged")
     arn = listed["ModelPackageSummaryList"][0]["ModelPackageArn"]
     cloud.sm.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
-    return first, ended(cloud, "second", register(0.25))
+    return first, run_to_outcome(cloud, "second", register(0.25))
 
 
 def test_a_registered_model_stands_beside_the_champion(outcomes: tuple[Outcome, Outcome]):
@@ -72,10 +72,10 @@ def test_without_a_model_it_is_the_metric_of_the_training_and_it_has_a_cost(clou
     train = train_step("Train", "echo 'loss=0.75'")
     measured = [{"Name": "loss", "Regex": "loss=(\\S+)"}]
     train["Arguments"]["AlgorithmSpecification"]["MetricDefinitions"] = measured
-    found = ended(cloud, "trained", train)
+    found = run_to_outcome(cloud, "trained", train)
     assert (found.metric, found.value, found.verdict) == ("loss", 0.75, "")
     assert found.cost and found.cost.so_far > 0
-    nothing = ended(cloud, "untrained", process_step("Look", "true"))
+    nothing = run_to_outcome(cloud, "untrained", process_step("Look", "true"))
     assert nothing.value is None and nothing.cost
 
 

@@ -38,7 +38,7 @@ class Listed(Account):
         return {"TrainingJobSummaries": [{"TrainingJobName": name} for name in self.names[::-1]]}
 
 
-def made(name: str) -> Resource:
+def make_training_resource(name: str) -> Resource:
     return Resource("TrainingJob", name, f"arn:aws:sagemaker:us-east-1:1:training-job/{name}", "")
 
 
@@ -47,8 +47,13 @@ A, B = (f"pipelines-abc-A-very-long-name-{letter * 10}" for letter in "AB")
 
 def test_jobs_of_one_step_differ_in_their_last_ten_characters():
     here = Listed(A, "pipelines-abc-A-very-long-name-two-CCCCCCCCCC", B)
-    assert _list_job_names(here, made(B), {"pipelines-abc-Eval-DDDDDDDDDD"}) == [A, B]
-    assert _list_job_names(Listed(A, B), made(A), {B}) == [
+    assert _list_job_names(here, make_training_resource(B), {"pipelines-abc-Eval-DDDDDDDDDD"}) == [
+        A,
+        B,
+    ]
+    assert _list_job_names(Listed(A, B), make_training_resource(A), {B}) == [
         A
     ]  # of two steps whose names are cut alike
-    assert _list_job_names(Listed("x"), made("my-own-name"), set()) == ["my-own-name"]
+    assert _list_job_names(Listed("x"), make_training_resource("my-own-name"), set()) == [
+        "my-own-name"
+    ]

@@ -70,9 +70,9 @@ class Cloud:
     def train(self, name: str, script: str, **overrides: Any) -> dict:
         """Run a training job to its end; return its description."""
         self.sm.create_training_job(TrainingJobName=name, **training(script) | overrides)
-        return self.trained(name)
+        return self.wait_for_training(name)
 
-    def trained(self, name: str) -> dict:
+    def wait_for_training(self, name: str) -> dict:
         describe = functools.partial(self.sm.describe_training_job, TrainingJobName=name)
         return wait(describe, "TrainingJobStatus", ("Completed", "Failed", "Stopped"))
 
@@ -130,7 +130,7 @@ class Cloud:
             PipelineName=name, PipelineParameters=given, **more
         )["PipelineExecutionArn"]
 
-    def ended(self, arn: str) -> dict:
+    def wait_for_execution(self, arn: str) -> dict:
         describe = functools.partial(self.sm.describe_pipeline_execution, PipelineExecutionArn=arn)
         return wait(describe, "PipelineExecutionStatus", ENDED)
 
@@ -144,7 +144,7 @@ class Cloud:
     def run(self, name: str, parameters: dict[str, str] | None = None) -> tuple[dict, dict]:
         """Run the pipeline to its end; return the execution's description and its steps."""
         arn = self.start(name, parameters)
-        return self.ended(arn), self.steps(arn)
+        return self.wait_for_execution(arn), self.steps(arn)
 
 
 class Gate:

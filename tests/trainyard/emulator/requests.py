@@ -27,7 +27,7 @@ def operations() -> list[OperationModel]:
 
 def minimal(operation: str) -> dict:
     """Return a request to SageMaker with only the required members."""
-    return _made(MODEL.operation_model(operation).input_shape, "", False)
+    return _make_value(MODEL.operation_model(operation).input_shape, "", False)
 
 
 @functools.cache
@@ -37,21 +37,21 @@ def _model(service: str) -> ServiceModel:
 
 def valid(service: str, operation: str) -> dict:
     """Return a request like :func:`minimal`, for any service."""
-    return _made(_model(service).operation_model(operation).input_shape, "", False)
+    return _make_value(_model(service).operation_model(operation).input_shape, "", False)
 
 
 def full(operation: str) -> dict:
     """Return a request with every member; of a union the first."""
-    return _made(MODEL.operation_model(operation).input_shape, "", True)
+    return _make_value(MODEL.operation_model(operation).input_shape, "", True)
 
 
-def _made(shape: Shape | None, name: str, everything: bool, depth: int = 0) -> Any:
+def _make_value(shape: Shape | None, name: str, everything: bool, depth: int = 0) -> Any:
     if isinstance(shape, StructureShape):
         return _structure(shape, everything, depth)
     if isinstance(shape, ListShape):
-        return [_made(shape.member, name, everything, depth + 1)] if depth < _DEEP else []
+        return [_make_value(shape.member, name, everything, depth + 1)] if depth < _DEEP else []
     if isinstance(shape, MapShape):
-        return {"key": _made(shape.value, name, everything, depth + 1)}
+        return {"key": _make_value(shape.value, name, everything, depth + 1)}
     if isinstance(shape, StringShape):
         return _text(shape, name)
     least = shape.metadata.get("min", 1) if shape else 1
@@ -64,7 +64,7 @@ def _structure(shape: StructureShape, everything: bool, depth: int) -> dict:
     members = list(shape.members) if everything and depth < _DEEP else shape.required_members
     if shape.is_tagged_union:
         members = list(shape.members)[:1]
-    return {m: _made(shape.members[m], m, everything, depth + 1) for m in members}
+    return {m: _make_value(shape.members[m], m, everything, depth + 1) for m in members}
 
 
 def _text(shape: StringShape, name: str) -> str:

@@ -40,7 +40,7 @@ class NoPipelines:
         self.closed = True
 
 
-def signed(
+def sign_headers(
     endpoint: Endpoint,
     service: str,
     method: str,
@@ -72,7 +72,7 @@ def send(
 ) -> tuple[int, str]:
     """Send a signed request as it is; return the answer's status and text."""
     connection = http.client.HTTPConnection(endpoint.url.removeprefix("http://"), timeout=60)
-    given = signed(endpoint, service, method, path, headers, body)
+    given = sign_headers(endpoint, service, method, path, headers, body)
     connection.request(method, path, body, given)
     answer = connection.getresponse()
     text = answer.read().decode()

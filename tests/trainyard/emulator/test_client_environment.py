@@ -22,18 +22,22 @@ from trainyard.emulator.server import serve
 
 
 @pytest.fixture
-def ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def proxied_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a client behind a proxy."""
     monkeypatch.setenv("HTTP_PROXY", "http://proxy.example:3128")
     monkeypatch.setenv("NO_PROXY", "intranet.example")
     return prepare_environment("http://127.0.0.1:1", tmp_path, ("key", "secret"))
 
 
-def test_a_client_has_no_telemetry_an_image_and_the_loopback_beside_what_goes_round_a_proxy(ours):
-    config = yaml.safe_load(Path(ours["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text())
+def test_a_client_has_no_telemetry_an_image_and_the_loopback_beside_what_goes_round_a_proxy(
+    proxied_environment,
+):
+    config = yaml.safe_load(
+        Path(proxied_environment["SAGEMAKER_ADMIN_CONFIG_OVERRIDE"]).read_text()
+    )
     assert config["SageMaker"]["PythonSDK"]["Modules"]["TelemetryOptOut"] is True
-    assert explain_unusable_image(ours["SAGEMAKER_INTERNAL_IMAGE_URI"]) is None
-    assert ours["NO_PROXY"] == "intranet.example,127.0.0.1,localhost"
+    assert explain_unusable_image(proxied_environment["SAGEMAKER_INTERNAL_IMAGE_URI"]) is None
+    assert proxied_environment["NO_PROXY"] == "intranet.example,127.0.0.1,localhost"
 
 
 def names_of_botocore() -> set[str]:
@@ -57,17 +61,23 @@ HARMLESS = {
 }  # fmt: skip
 
 
-def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(ours):
+def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(proxied_environment):
     names = names_of_botocore()
     assert len(names) > 40 and names >= HARMLESS
-    kept = names - ours.keys() - set(list_foreign_variables(dict.fromkeys(names, "x"), ours))
+    kept = (
+        names
+        - proxied_environment.keys()
+        - set(list_foreign_variables(dict.fromkeys(names, "x"), proxied_environment))
+    )
     assert kept == HARMLESS
 
 
-def test_real_credentials_and_endpoints_are_foreign_and_harmless_settings_are_not(ours):
+def test_real_credentials_and_endpoints_are_foreign_and_harmless_settings_are_not(
+    proxied_environment,
+):
     real = ["AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SESSION_TOKEN"]
     outer = dict.fromkeys([*real, "AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "AWS_PAGER", "HOME"], "x")
-    assert list_foreign_variables(outer, ours) == real
+    assert list_foreign_variables(outer, proxied_environment) == real
 
 
 REAL = "https://elsewhere.example"

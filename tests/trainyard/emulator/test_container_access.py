@@ -50,7 +50,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-def said(aws: Cloud, job: str, node: str = "algo-1") -> dict:
+def read_last_message(aws: Cloud, job: str, node: str = "algo-1") -> dict:
     return json.loads(aws.log("Training", job, node)[-1])
 
 
@@ -58,10 +58,10 @@ def test_a_job_is_the_session_of_its_role(aws: Cloud, way: str) -> None:
     nodes = training("", 2)["ResourceConfig"]
     described = aws.train(f"role-{way}", SCRIPT, ResourceConfig=nodes)
     assert described["TrainingJobStatus"] == "Completed", described["FailureReason"]
-    found = said(aws, f"role-{way}")
+    found = read_last_message(aws, f"role-{way}")
     assert found["who"] == found["regional"] == ASSUMED and found["method"] == "container-role"
     assert "made/" in found["package"]
-    assert said(aws, f"role-{way}", "algo-2")["who"] == ASSUMED
+    assert read_last_message(aws, f"role-{way}", "algo-2")["who"] == ASSUMED
     assert aws.keys("from/")
     assert not {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"} & set(found["environment"])
     if way == "namespaces":
@@ -97,14 +97,14 @@ def test_credentials_count_with_their_token_only_and_only_where_they_are_asked_f
     keys = aws.endpoint.app.keys
     loan = keys.create_loan("arn:aws:iam::999999999999:role/service-role/Theirs")
 
-    def who(*token: str) -> str:
+    def find_caller_arn(*token: str) -> str:
         sts = make_client(aws.endpoint, "sts", keys=[loan.access_key, loan.secret, *token])
         return sts.get_caller_identity()["Arn"]
 
-    assert who(loan.token) == "arn:aws:sts::123456789012:assumed-role/Theirs/SageMaker"
+    assert find_caller_arn(loan.token) == "arn:aws:sts::123456789012:assumed-role/Theirs/SageMaker"
     for token in ([], ["another"]):
         with pytest.raises(ClientError, match="InvalidClientTokenId"):
-            who(*token)
+            find_caller_arn(*token)
     keys.take_back(loan)
 
 

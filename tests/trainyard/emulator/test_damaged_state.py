@@ -58,7 +58,7 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p"
 
 
-def counted(aws: Cloud, pattern: str) -> int:
+def count_listed(aws: Cloud, pattern: str) -> int:
     operation = LISTED[pattern][0]
     asked = {"list_pipeline_executions": {"PipelineName": "p"}}
     asked["list_model_packages"] = {"ModelPackageGroupName": "g"}
@@ -84,9 +84,9 @@ def test_a_damaged_document_costs_only_itself(state: Path, tmp_path: Path, caplo
         if pattern.startswith("registry/ModelPackageGroup"):
             gone.add("registry/ModelPackage/*/*.json")
         for other in LISTED.keys() - gone:
-            assert counted(aws, other) == LISTED[other][1], other
+            assert count_listed(aws, other) == LISTED[other][1], other
         if len(gone) == 1:
-            assert counted(aws, pattern) == LISTED[pattern][1] - 1
+            assert count_listed(aws, pattern) == LISTED[pattern][1] - 1
 
 
 def run_of(state: Path) -> str:
@@ -191,7 +191,7 @@ def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkey
         until(lambda: "work" in aws.steps(arn) and aws.processes(named["ProcessingJobName"]))
         full.set()
         gate.open()
-        assert aws.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        assert aws.wait_for_execution(arn)["PipelineExecutionStatus"] == "Succeeded"
         assert aws.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
         [path] = (tmp_path / "aws/executions").glob("*/execution.json")
         assert '"PipelineExecutionStatus": "Executing"' in path.read_text()
@@ -203,7 +203,7 @@ def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkey
         assert len(listed) == 1
     with cloud(tmp_path / "aws") as again:
         assert again.sm.describe_processing_job(**named)["ProcessingJobStatus"] == "Completed"
-        assert again.ended(arn)["PipelineExecutionStatus"] == "Succeeded"
+        assert again.wait_for_execution(arn)["PipelineExecutionStatus"] == "Succeeded"
 
 
 def test_what_is_late_is_written_once_the_disk_takes_it():

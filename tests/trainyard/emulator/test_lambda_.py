@@ -45,7 +45,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-def zipped(source: str = SOURCE) -> bytes:
+def zip_function(source: str = SOURCE) -> bytes:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("app/main.py", source)
@@ -58,7 +58,7 @@ def make(aws: Cloud, name: str, **more) -> dict:
         "Runtime": "python3.11",
         "Handler": f"app.main.{name}",
         "Role": ROLE,
-        "Code": {"ZipFile": zipped()},
+        "Code": {"ZipFile": zip_function()},
         "Environment": {"Variables": {"WHO": "tests"}},
     }
     return aws.functions.create_function(**request | more)
@@ -106,7 +106,7 @@ def test_a_function_is_its_role_and_reaches_the_endpoint(aws: Cloud) -> None:
     source = "import boto3\ndef who(event, context):\n    s3 = boto3.client('s3')\n"
     source += "    s3.put_object(Bucket='bkt', Key='from-a-function', Body=b'x')\n"
     source += "    return boto3.client('sts').get_caller_identity()['Arn']\n"
-    make(aws, "who", Code={"ZipFile": zipped(source)}, Timeout=60)
+    make(aws, "who", Code={"ZipFile": zip_function(source)}, Timeout=60)
     _, arn = call(aws, "who")
     assert ":assumed-role/functions/" in arn
     assert aws.get("from-a-function") == b"x"
@@ -140,7 +140,7 @@ def test_the_time_out_kills_it_and_nothing_is_left(aws: Cloud) -> None:
 
 def test_new_code_from_s3_and_a_new_handler(aws: Cloud) -> None:
     make(aws, "changed", Handler="app.main.add")
-    aws.put("code.zip", zipped("def other(event, context):\n    return 'new'\n"))
+    aws.put("code.zip", zip_function("def other(event, context):\n    return 'new'\n"))
     aws.functions.update_function_code(FunctionName="changed", S3Bucket="bkt", S3Key="code.zip")
     aws.functions.get_waiter("function_updated_v2").wait(FunctionName="changed")
     assert call(aws, "changed")[1]["errorType"] == "Runtime.HandlerNotFound"
@@ -154,7 +154,7 @@ def test_new_code_from_s3_and_a_new_handler(aws: Cloud) -> None:
 
 def test_a_dry_run_runs_nothing_and_an_event_is_run_later(aws: Cloud) -> None:
     touch = "def touch(event, context):\n    print('touched')\n"
-    make(aws, "touch", Code={"ZipFile": zipped(touch)})
+    make(aws, "touch", Code={"ZipFile": zip_function(touch)})
     assert call(aws, "touch", InvocationType="DryRun")[0]["StatusCode"] == 204
     assert call(aws, "touch", InvocationType="Event")[0]["StatusCode"] == 202
     until(lambda: not list((aws.state / "functions/touch/events").iterdir()))
@@ -191,7 +191,7 @@ def test_what_lambda_has_and_this_has_not_is_refused_by_name(aws: Cloud) -> None
 def test_functions_and_accepted_events_outlive_the_emulator(tmp_path: Path) -> None:
     touch = "def touch(event, context):\n    print(event)\n"
     with cloud(tmp_path / "state") as aws:
-        make(aws, "touch", Code={"ZipFile": zipped(touch)}, Tags={"team": "x"})
+        make(aws, "touch", Code={"ZipFile": zip_function(touch)}, Tags={"team": "x"})
     events = tmp_path / "state/functions/touch/events"
     events.mkdir()
     (events / "1.json").write_text('"left over"')  # as a killed emulator leaves it
@@ -252,11 +252,11 @@ def wait(event, context):
         time.sleep(0.02)
     return {"y": 1}
 """
-    make(aws, "wait", Code={"ZipFile": zipped(wait)})
+    make(aws, "wait", Code={"ZipFile": zip_function(wait)})
     aws.create("stopped", [lambda_step("L", "wait", {}, y="Integer"), lambda_step("M", "wait", {})])
     arn = aws.start("stopped")
     until(lambda: aws.steps(arn).get("L"))
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
     (code_folder(aws, "wait") / "end").touch()
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Stopped"
+    assert aws.wait_for_execution(arn)["PipelineExecutionStatus"] == "Stopped"
     assert aws.steps(arn)["L"]["StepStatus"] == "Succeeded"

@@ -25,7 +25,9 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
         yield running
 
 
-def succeeded(aws: Cloud, name: str, steps: list[dict], **definition: Any) -> dict[str, dict]:
+def run_successfully(
+    aws: Cloud, name: str, steps: list[dict], **definition: Any
+) -> dict[str, dict]:
     """Run the pipeline once; return the steps of the successful execution."""
     aws.create(name, steps, **definition)
     execution, found = aws.run(name)
@@ -67,7 +69,7 @@ def test_what_is_trained_well_becomes_a_model_and_an_approved_package(aws: Cloud
     check = condition_step(
         "Check", [compare("LessThan", loss, 0.6)], [model, package], [fail_step("No", "")]
     )
-    steps = succeeded(aws, "registers", [train, check])
+    steps = run_successfully(aws, "registers", [train, check])
     name = steps["Model"]["Metadata"]["Model"]["Arn"].rpartition("/")[2]
     uri = aws.sm.describe_model(ModelName=name)["PrimaryContainer"]["ModelDataUrl"]
     arn = steps["Register"]["Metadata"]["RegisterModel"]["Arn"]
@@ -87,4 +89,4 @@ def test_a_functions_result_goes_from_step_to_step_as_with_the_decorator(aws: Cl
     result = {"Std:JsonGet": {"S3Uri": uri, "Path": "Result[0]['k']"}}
     check = condition_step("Check", [compare("Equals", result, 7)], [], [fail_step("No", "no")],
                            DependsOn=["One"])  # fmt: skip
-    assert "No" not in succeeded(aws, "decorated", [one, check])
+    assert "No" not in run_successfully(aws, "decorated", [one, check])

@@ -37,11 +37,11 @@ def session(aws: Cloud, role: str, by: Account | None = None) -> Account:
     return functools.partial(make_client, aws.endpoint, keys=keys)
 
 
-def entered(aws: Cloud, number: str) -> Account:
+def enter_account(aws: Cloud, number: str) -> Account:
     return session(aws, ENTRY.format(number))
 
 
-def denied(call: Callable[[], Any], code: str = "AccessDenied") -> str:
+def read_denial(call: Callable[[], Any], code: str = "AccessDenied") -> str:
     with pytest.raises(ClientError) as caught:
         call()
     assert caught.value.response["Error"]["Code"].startswith(code)
@@ -71,7 +71,7 @@ def test_a_pipeline_runs_in_the_account_of_its_client(tmp_path: Path) -> None:
     role = {"RoleArn": f"arn:aws:iam::{PROD}:role/any"}
     steps = [process_step("one", script, outputs={"out": "s3://of-prod/out"}, arguments=role)]
     with cloud(tmp_path) as aws:
-        prod = entered(aws, PROD)
+        prod = enter_account(aws, PROD)
         prod("s3").create_bucket(Bucket="of-prod")
         sm = prod("sagemaker")
         made = create(sm, steps, **role)
@@ -85,50 +85,50 @@ def test_a_pipeline_runs_in_the_account_of_its_client(tmp_path: Path) -> None:
         assert {group["arn"].split(":")[4] for group in logs} == {PROD}
         assert not aws.logs.describe_log_groups()["logGroups"]
     with cloud(tmp_path) as aws:
-        found = entered(aws, PROD)("sagemaker").list_pipelines()["PipelineSummaries"]
+        found = enter_account(aws, PROD)("sagemaker").list_pipelines()["PipelineSummaries"]
         assert [one["PipelineArn"] for one in found] == [made["PipelineArn"]]
 
 
 def test_an_account_exists_once_its_entry_role_was_assumed(aws: Cloud) -> None:
-    entered(aws, PROD)
-    other = entered(aws, OTHER)
+    enter_account(aws, PROD)
+    other = enter_account(aws, OTHER)
     assert other("sts").get_caller_identity()["Account"] == OTHER
     assert [r["RoleName"] for r in other("iam").list_roles()["Roles"]]
-    denied(lambda: session(aws, ENTRY.format(PROD), other))
-    denied(lambda: session(aws, f"arn:aws:iam::{PROD}:role/missing"))
+    read_denial(lambda: session(aws, ENTRY.format(PROD), other))
+    read_denial(lambda: session(aws, f"arn:aws:iam::{PROD}:role/missing"))
 
 
 def test_a_role_lets_in_whom_its_trust_names(aws: Cloud) -> None:
-    prod, other = entered(aws, PROD), entered(aws, OTHER)
+    prod, other = enter_account(aws, PROD), enter_account(aws, OTHER)
     iam = prod("iam")
     iam.create_role(RoleName="reader", AssumeRolePolicyDocument=trusting(OTHER))
     reader = session(aws, f"arn:aws:iam::{PROD}:role/reader", other)
     assert reader("sts").get_caller_identity()["Account"] == PROD
-    denied(lambda: session(aws, f"arn:aws:iam::{PROD}:role/reader"))
+    read_denial(lambda: session(aws, f"arn:aws:iam::{PROD}:role/reader"))
 
 
 def test_a_bucket_is_its_accounts(aws: Cloud) -> None:
-    prod, other = entered(aws, PROD), entered(aws, OTHER)
+    prod, other = enter_account(aws, PROD), enter_account(aws, OTHER)
     ours, theirs = prod("s3"), other("s3")
     ours.create_bucket(Bucket="owned")
     ours.put_object(Bucket="owned", Key="a/b", Body=b"1")
-    denied(lambda: theirs.create_bucket(Bucket="owned"), "BucketAlreadyExists")
+    read_denial(lambda: theirs.create_bucket(Bucket="owned"), "BucketAlreadyExists")
     assert [b["Name"] for b in theirs.list_buckets()["Buckets"]] == []
     assert [b["Name"] for b in aws.s3.list_buckets()["Buckets"]] == ["bkt"]
-    denied(lambda: theirs.get_object(Bucket="owned", Key="a/b"))
-    denied(lambda: aws.s3.list_objects_v2(Bucket="owned"))
+    read_denial(lambda: theirs.get_object(Bucket="owned", Key="a/b"))
+    read_denial(lambda: aws.s3.list_objects_v2(Bucket="owned"))
     policy = allow("s3:GetObject", "arn:aws:s3:::owned/a/*", AWS=OTHER)
     ours.put_bucket_policy(Bucket="owned", Policy=policy)
     assert theirs.get_object(Bucket="owned", Key="a/b")["Body"].read() == b"1"
-    denied(lambda: theirs.put_object(Bucket="owned", Key="a/b", Body=b"2"))
-    denied(lambda: aws.s3.get_object(Bucket="owned", Key="a/b"))
+    read_denial(lambda: theirs.put_object(Bucket="owned", Key="a/b", Body=b"2"))
+    read_denial(lambda: aws.s3.get_object(Bucket="owned", Key="a/b"))
     expected = {"ExpectedBucketOwner": OTHER}
-    denied(lambda: ours.get_object(Bucket="owned", Key="a/b", **expected))
+    read_denial(lambda: ours.get_object(Bucket="owned", Key="a/b", **expected))
     ours.get_object(Bucket="owned", Key="a/b", ExpectedBucketOwner=PROD)
 
 
 def test_a_key_encrypts_for_whom_its_policy_names(aws: Cloud) -> None:
-    prod, other = entered(aws, PROD), entered(aws, OTHER)
+    prod, other = enter_account(aws, PROD), enter_account(aws, OTHER)
     kms, s3 = prod("kms"), prod("s3")
     root = json.loads(allow("kms:*", "*", AWS=f"arn:aws:iam::{PROD}:root"))["Statement"]
     key = kms.create_key(Policy=json.dumps({"Version": "2012-10-17", "Statement": root}))
@@ -140,26 +140,28 @@ def test_a_key_encrypts_for_whom_its_policy_names(aws: Cloud) -> None:
         Bucket="sealed", Policy=allow("s3:GetObject", "arn:aws:s3:::sealed/*", AWS=OTHER)
     )
     theirs = other("s3")
-    assert "kms:Decrypt" in denied(lambda: theirs.get_object(Bucket="sealed", Key="k"))
+    assert "kms:Decrypt" in read_denial(lambda: theirs.get_object(Bucket="sealed", Key="k"))
     shared = [*root, *json.loads(allow("kms:*Decrypt*", "*", AWS=OTHER))["Statement"]]
     document = json.dumps({"Version": "2012-10-17", "Statement": shared})
     kms.put_key_policy(KeyId=arn, PolicyName="default", Policy=document)
     assert theirs.get_object(Bucket="sealed", Key="k")["Body"].read() == b"1"
-    denied(lambda: other("kms").encrypt(KeyId=arn, Plaintext=b"x"), "AccessDenied")
+    read_denial(lambda: other("kms").encrypt(KeyId=arn, Plaintext=b"x"), "AccessDenied")
     sealed_by_prod = kms.encrypt(KeyId=arn, Plaintext=b"x")["CiphertextBlob"]
     opened = other("kms").decrypt(KeyId=arn, CiphertextBlob=sealed_by_prod)
     assert opened["Plaintext"] == b"x"
 
 
 def test_a_group_is_shared_by_its_policy(aws: Cloud) -> None:
-    prod, other = entered(aws, PROD), entered(aws, OTHER)
+    prod, other = enter_account(aws, PROD), enter_account(aws, OTHER)
     ours, theirs = prod("sagemaker"), other("sagemaker")
     group = ours.create_model_package_group(ModelPackageGroupName="g")["ModelPackageGroupArn"]
     package = ours.create_model_package(ModelPackageGroupName="g", InferenceSpecification=MODEL)
     arn = package["ModelPackageArn"]
-    denied(lambda: theirs.describe_model_package(ModelPackageName=arn))
-    denied(lambda: theirs.list_model_packages(ModelPackageGroupName=group))
-    denied(lambda: theirs.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved"))
+    read_denial(lambda: theirs.describe_model_package(ModelPackageName=arn))
+    read_denial(lambda: theirs.list_model_packages(ModelPackageGroupName=group))
+    read_denial(
+        lambda: theirs.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
+    )
     reads = ["sagemaker:DescribeModelPackage", "sagemaker:ListModelPackages"]
     resources = [group, f"{group.replace('-group/', '/')}/*"]
     ours.put_model_package_group_policy(
@@ -169,23 +171,25 @@ def test_a_group_is_shared_by_its_policy(aws: Cloud) -> None:
     assert shown["CreatedBy"]["IamIdentity"]["Arn"].split(":")[4] == PROD
     listed = theirs.list_model_packages(ModelPackageGroupName=group)["ModelPackageSummaryList"]
     assert [one["ModelPackageArn"] for one in listed] == [arn]
-    denied(lambda: theirs.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved"))
-    denied(lambda: aws.sm.describe_model_package(ModelPackageName=arn))
+    read_denial(
+        lambda: theirs.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
+    )
+    read_denial(lambda: aws.sm.describe_model_package(ModelPackageName=arn))
     assert not theirs.list_model_packages()["ModelPackageSummaryList"]
     ours.update_model_package(ModelPackageArn=arn, ModelApprovalStatus="Approved")
     changed = theirs.describe_model_package(ModelPackageName=arn)
     assert changed["LastModifiedBy"]["IamIdentity"]["Arn"].split(":")[4] == PROD
     missing = "arn:aws:sagemaker:us-east-1:444444444444:model-package-group/g"
     asked = {"ModelPackageGroupName": missing}
-    assert "does not exist here" in denied(
+    assert "does not exist here" in read_denial(
         lambda: theirs.list_model_packages(**asked), "ValidationException"
     )
 
 
 def test_a_role_of_another_account_cannot_be_passed(aws: Cloud) -> None:
-    sm = entered(aws, PROD)("sagemaker")
+    sm = enter_account(aws, PROD)("sagemaker")
     role = f"arn:aws:iam::{OWN}:role/AmazonSageMaker-ExecutionRole"
-    said = denied(lambda: create(sm, [process_step("one", "true")], RoleArn=role), "")
+    said = read_denial(lambda: create(sm, [process_step("one", "true")], RoleArn=role), "")
     assert said == "Cross-account pass role is not allowed."
 
 
@@ -198,7 +202,7 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
         store = aws.endpoint.app.objects
         alone = plan_pruning(tmp_path, store, 0, None, include_cached=True)
         assert ("bkt", "out/a") in alone.objects
-        prod = entered(aws, PROD)
+        prod = enter_account(aws, PROD)
         container = {"Image": "a/b:1", "ModelDataUrl": f"{OUT}/a"}
         sm = prod("sagemaker")
         sm.create_model_package_group(ModelPackageGroupName="g")
@@ -210,7 +214,7 @@ def test_what_another_account_refers_to_is_not_pruned(tmp_path: Path) -> None:
 
 
 def test_a_pipeline_registers_in_another_accounts_group(aws: Cloud) -> None:
-    theirs = entered(aws, PROD)("sagemaker")
+    theirs = enter_account(aws, PROD)("sagemaker")
     group = theirs.create_model_package_group(ModelPackageGroupName="theirs")[
         "ModelPackageGroupArn"
     ]
@@ -239,7 +243,7 @@ def test_a_pipeline_registers_in_another_accounts_group(aws: Cloud) -> None:
 
 
 def test_a_package_says_who_registered_and_approved_it_from_another_account(aws: Cloud) -> None:
-    prod, other = entered(aws, PROD), entered(aws, OTHER)
+    prod, other = enter_account(aws, PROD), enter_account(aws, OTHER)
     group = prod("sagemaker").create_model_package_group(ModelPackageGroupName="said")
     group = group["ModelPackageGroupArn"]
     needs = [f"sagemaker:{verb}ModelPackage" for verb in ("Create", "Update", "Describe")]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from werkzeug import Request
 from werkzeug.test import EnvironBuilder
 
-from tests.trainyard.emulator.standin import NoPipelines, make_client, signed
+from tests.trainyard.emulator.standin import NoPipelines, make_client, sign_headers
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.request_signatures import RequestRefusal, check
@@ -93,7 +93,9 @@ def test_presigned_urls_hold_for_what_they_were_made_for(endpoint, client, versi
 @given(data=st.data())
 def test_one_changed_byte_of_what_was_signed_is_refused(endpoint, data):
     body = b'{"PipelineName": "p"}'
-    headers = signed(endpoint, "sagemaker", "POST", "/", {"X-Amz-Target": "SageMaker.X"}, body)
+    headers = sign_headers(
+        endpoint, "sagemaker", "POST", "/", {"X-Amz-Target": "SageMaker.X"}, body
+    )
     sent = headers | {"body": body.decode()}
     kind = data.draw(st.sampled_from(["body", "X-Amz-Target", "X-Amz-Date", "Authorization"]))
     at = data.draw(st.integers(0, len(sent[kind]) - 1))
@@ -178,7 +180,9 @@ SCOPE = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request"
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
-def arrived(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> Request:
+def make_arrived_request(
+    method: str, path: str, headers: dict[str, str], body: bytes = b""
+) -> Request:
     stream = io.BytesIO(body)
     made = EnvironBuilder(method=method, path=path, headers=headers, input_stream=stream)
     return Request(made.get_environ() | {"RAW_URI": path, "wsgi.input_terminated": True})
@@ -194,9 +198,9 @@ def test_awss_example_of_a_header():
         "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
         "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
     }
-    assert check(arrived("GET", "/test.txt", headers), SECRET, MOMENT).service == "s3"
+    assert check(make_arrived_request("GET", "/test.txt", headers), SECRET, MOMENT).service == "s3"
     with pytest.raises(RequestRefusal, match="15 minutes"):
-        check(arrived("GET", "/test.txt", headers), SECRET, MOMENT + 901)
+        check(make_arrived_request("GET", "/test.txt", headers), SECRET, MOMENT + 901)
 
 
 def test_awss_example_of_a_presigned_url():
@@ -207,9 +211,9 @@ def test_awss_example_of_a_presigned_url():
         "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"
     )
     host = {"Host": "examplebucket.s3.amazonaws.com"}
-    assert check(arrived("GET", path, host), SECRET, MOMENT + 86400).service == "s3"
+    assert check(make_arrived_request("GET", path, host), SECRET, MOMENT + 86400).service == "s3"
     with pytest.raises(RequestRefusal, match="expired"):
-        check(arrived("GET", path, host), SECRET, MOMENT + 86401)
+        check(make_arrived_request("GET", path, host), SECRET, MOMENT + 86401)
 
 
 CHUNKS = [
@@ -243,7 +247,7 @@ def test_awss_example_of_an_upload_in_signed_chunks(damage: tuple[bytes, bytes])
         b"%x;chunk-signature=%s\r\n%s\r\n" % (size, mark.encode(), b"a" * size)
         for size, mark in CHUNKS
     ).replace(*damage)
-    request = arrived("PUT", "/examplebucket/chunkObject.txt", headers, body)
+    request = make_arrived_request("PUT", "/examplebucket/chunkObject.txt", headers, body)
     request.environ[SIGNATURE_KEY] = check(request, SECRET, MOMENT)
     if not damage[0]:
         assert b"".join(Upload(request).iter_chunks()) == b"a" * 66560

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import PATIENCE
 from tests.trainyard.emulator.requests import valid
-from tests.trainyard.emulator.standin import NoPipelines, make_client, send, signed
+from tests.trainyard.emulator.standin import NoPipelines, make_client, send, sign_headers
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.server import serve
 
@@ -82,11 +82,11 @@ def test_a_connection_serves_many_requests(endpoint, client):
         path = f"/nobucket/{number}"
         # refused before its body is read: what is left must not be taken for the next request
         body = b"GET /kept HTTP/1.1\r\n\r\n" * 100
-        connection.request("PUT", path, body, signed(endpoint, "s3", "PUT", path))
+        connection.request("PUT", path, body, sign_headers(endpoint, "s3", "PUT", path))
         assert connection.getresponse().read().startswith(b"<?xml")
         sockets.add(connection.sock)
     path = "/kept?list-type=2"
-    connection.request("GET", path, headers=signed(endpoint, "s3", "GET", path))
+    connection.request("GET", path, headers=sign_headers(endpoint, "s3", "GET", path))
     assert b"ListBucketResult" in connection.getresponse().read()
     assert len(sockets) == 1 and connection.sock in sockets
 
@@ -117,7 +117,7 @@ def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: P
     with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
         port = int(endpoint.url.rpartition(":")[2])
         idle = connect(endpoint)
-        idle.request("GET", "/", headers=signed(endpoint, "s3", "GET", "/"))
+        idle.request("GET", "/", headers=sign_headers(endpoint, "s3", "GET", "/"))
         assert b"ListAllMyBuckets" in idle.getresponse().read()
         with (
             pytest.raises(EmulatorError, match=f"127.0.0.1:{port}: Address already in use"),

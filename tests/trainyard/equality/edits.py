@@ -122,7 +122,7 @@ def pipelines() -> list[Document]:
 # what both find in S3
 
 
-def prepared(folder: Path) -> dict[str, Path]:
+def write_input_files(folder: Path) -> dict[str, Path]:
     """Write the files of both sides; return URI → file."""
     found = {}
 
@@ -153,7 +153,7 @@ def _archive(folder: Path, time: int, mode: int, text: bytes) -> bytes:
 # edits
 
 
-def found(document: Document) -> dict[str, Document]:
+def find_steps(document: Document) -> dict[str, Document]:
     """Return every step by its name."""
     return {step.name: step.document for step in iter_steps(document["Steps"])}  # type: ignore[misc]
 
@@ -161,13 +161,13 @@ def found(document: Document) -> dict[str, Document]:
 def holders(document: Document) -> Iterator[list]:
     """Iterate over the lists that hold steps."""
     yield document["Steps"]
-    for step in found(document).values():
+    for step in find_steps(document).values():
         for branch in ("IfSteps", "ElseSteps"):
             if branch in step["Arguments"]:
                 yield step["Arguments"][branch]
 
 
-def replaced(document: Document, old: str, new: str) -> bool:
+def replace_text(document: Document, old: str, new: str) -> bool:
     """Replace a text in the whole JSON document."""
     text = json.dumps(document)
     document |= json.loads(text.replace(old, new))
@@ -178,7 +178,7 @@ def setting(step: str, *path: Any, to: Any) -> Edit:
     """Return an edit that sets one member of a step; ``to`` may compute it from what was there."""
 
     def edit(document: Document, chance: random.Random) -> bool:
-        holder: Any = found(document).get(step)
+        holder: Any = find_steps(document).get(step)
         for key in path[:-1] if holder is not None else ():
             holder = holder[key]
         if holder is None:
@@ -196,7 +196,7 @@ def setting(step: str, *path: Any, to: Any) -> Edit:
 
 
 def _text(old: str, new: str) -> Edit:
-    return lambda document, chance: replaced(document, old, new)
+    return lambda document, chance: replace_text(document, old, new)
 
 
 _SHELL = ("Arguments", "AppSpecification", "ContainerArguments", 0)
@@ -207,11 +207,11 @@ _OUTPUTS = ("Arguments", "ProcessingOutputConfig", "Outputs")
 _CHECKS = ("Arguments", "Conditions")
 
 
-def _exchanged(one: str, other: str) -> Edit:
+def _make_exchange_edit(one: str, other: str) -> Edit:
     """Return an edit by which two steps do each other's work."""
 
     def edit(document: Document, chance: random.Random) -> bool:
-        pair = [step for name, step in found(document).items() if name in (one, other)]
+        pair = [step for name, step in find_steps(document).items() if name in (one, other)]
         arguments = [step["Arguments"] for step in pair]
         for step, others in zip(pair, arguments[::-1], strict=True):
             step["Arguments"] = others
@@ -221,20 +221,20 @@ def _exchanged(one: str, other: str) -> Edit:
 
 
 def _branches(document: Document, chance: random.Random) -> bool:
-    gate = found(document).get("Gate", {}).get("Arguments", {})
+    gate = find_steps(document).get("Gate", {}).get("Arguments", {})
     if gate:
         gate["IfSteps"], gate["ElseSteps"] = gate["ElseSteps"], gate["IfSteps"]
     return bool(gate)
 
 
 def _parameter_becomes(edit: Callable[[Document], Any], name: str = "Mode") -> Edit:
-    def changed(document: Document, chance: random.Random) -> bool:
+    def edit_parameter(document: Document, chance: random.Random) -> bool:
         entries = [entry for entry in document["Parameters"] if entry["Name"] == name]
         for entry in entries:
             edit(entry)
         return bool(entries)
 
-    return changed
+    return edit_parameter
 
 
 def _without_last(document: Document, chance: random.Random) -> bool:
@@ -246,17 +246,19 @@ def _without_last(document: Document, chance: random.Random) -> bool:
 
 
 def _out_of_branch(document: Document, chance: random.Random) -> bool:
-    gate = found(document).get("Gate")
+    gate = find_steps(document).get("Gate")
     if gate:
         document["Steps"].append(gate["Arguments"]["IfSteps"].pop())
     return bool(gate)
 
 
 def _other_default_of_a_removed_one(document: Document, chance: random.Random) -> bool:
-    return replaced(document, '{"Get": "Parameters.Mode"}', '"slow"') and _undeclared(document)
+    return replace_text(document, '{"Get": "Parameters.Mode"}', '"slow"') and _remove_parameter(
+        document
+    )
 
 
-def _undeclared(document: Document, name: str = "Mode") -> bool:
+def _remove_parameter(document: Document, name: str = "Mode") -> bool:
     document["Parameters"] = [e for e in document["Parameters"] if e["Name"] != name]
     return True
 
@@ -305,24 +307,24 @@ DIFFERENCES: dict[str, Edit] = {
     "property file": setting("Evaluate", "PropertyFiles", 0, "FilePath", to="other.json"),
     "wait removed": setting("Audit", "DependsOn", to=None),
     "wait added": setting("Train", "DependsOn", to=["Audit"]),
-    "work exchanged": _exchanged("Good", "Publish"),
+    "work exchanged": _make_exchange_edit("Good", "Publish"),
     "step added": lambda document, chance: not document["Steps"].append(
         process_step("Extra", "true")),
     "step left out": _without_last,
 }  # fmt: skip
 
 
-def _shuffled(value: Any, chance: random.Random) -> Any:
+def _shuffle_keys(value: Any, chance: random.Random) -> Any:
     if isinstance(value, list):
-        return [_shuffled(item, chance) for item in value]
+        return [_shuffle_keys(item, chance) for item in value]
     if not isinstance(value, dict):
         return value
     keys = chance.sample(list(value), len(value))
-    return {key: _shuffled(value[key], chance) for key in keys}
+    return {key: _shuffle_keys(value[key], chance) for key in keys}
 
 
 def _key_order(document: Document, chance: random.Random) -> bool:
-    shuffled = _shuffled(document, chance)
+    shuffled = _shuffle_keys(document, chance)
     document.clear()
     document |= shuffled
     return True
@@ -335,7 +337,7 @@ def _step_order(document: Document, chance: random.Random) -> bool:
 
 
 def _redundant_wait(document: Document, chance: random.Random) -> bool:
-    steps = found(document)
+    steps = find_steps(document)
     for step, earlier in (("Train", "Prep"), ("Evaluate", "Prep"), ("Gate", "Evaluate")):
         if step in steps:
             waits = steps[step].get("DependsOn", [])
@@ -343,41 +345,43 @@ def _redundant_wait(document: Document, chance: random.Random) -> bool:
     return True
 
 
-def _renamed(name: str) -> Edit:
+def _make_rename_edit(name: str) -> Edit:
     def edit(document: Document, chance: random.Random) -> bool:
         new = f"{name}{chance.randrange(100)}"
-        quoted = replaced(document, f'"{name}"', f'"{new}"')
-        return replaced(document, f"Steps.{name}.", f"Steps.{new}.") or quoted
+        quoted = replace_text(document, f'"{name}"', f'"{new}"')
+        return replace_text(document, f"Steps.{name}.", f"Steps.{new}.") or quoted
 
     return edit
 
 
-def _inlined(document: Document, chance: random.Random) -> bool:
-    return _undeclared(document) and replaced(document, '{"Get": "Parameters.Mode"}', '"fast"')
+def _inline_parameter(document: Document, chance: random.Random) -> bool:
+    return _remove_parameter(document) and replace_text(
+        document, '{"Get": "Parameters.Mode"}', '"fast"'
+    )
 
 
 def _new_parameter(document: Document, chance: random.Random) -> bool:
     document["Parameters"].append(_parameter("Type", "ml.m5.large"))
-    return replaced(document, '"InstanceType": "ml.m5.large"',
+    return replace_text(document, '"InstanceType": "ml.m5.large"',
                     '"InstanceType": {"Get": "Parameters.Type"}')  # fmt: skip
 
 
 def _parameter_renamed(document: Document, chance: random.Random) -> bool:
-    steps = replaced(document, "Parameters.Mode", "Parameters.Speed")
-    return steps and replaced(document, '"Name": "Mode"', '"Name": "Speed"')
+    steps = replace_text(document, "Parameters.Mode", "Parameters.Speed")
+    return steps and replace_text(document, '"Name": "Mode"', '"Name": "Speed"')
 
 
 def _by_text(document: Document, chance: random.Random) -> bool:
     """Put the known URI of an output in place of a reference, and wait for its step by name."""
-    train = found(document).get("Train")
+    train = find_steps(document).get("Train")
     if train:
         train["Arguments"]["InputDataConfig"][0] = channel("train", f"{BUCKET}/prep/out")
         train["DependsOn"] = list(dict.fromkeys([*train.get("DependsOn", []), "Prep"]))
     return bool(train)
 
 
-def _tagged(document: Document, chance: random.Random) -> bool:
-    for step in found(document).values():
+def _add_tags(document: Document, chance: random.Random) -> bool:
+    for step in find_steps(document).values():
         if step["Type"] in ("Processing", "Training"):
             step["Arguments"]["Tags"] = [{"Key": "team", "Value": str(chance.random())}]
     return True
@@ -390,17 +394,17 @@ REWRITES: dict[str, Edit] = {
     "join of constants": setting("Good", *_SHELL, to=join("", "tr", "ue")),
     "join in a join": setting("Train", "Arguments", "Environment", "TITLE",
                               to=join("", join("-", "run", "of"), "-", get("Parameters.Mode"))),
-    "parameter inlined": _inlined,
+    "parameter inlined": _inline_parameter,
     "constant as a parameter": _new_parameter,
     "parameter renamed": _parameter_renamed,
-    "step renamed": _renamed("Train"),
-    "branch renamed": _renamed("Good"),
+    "step renamed": _make_rename_edit("Train"),
+    "branch renamed": _make_rename_edit("Good"),
     "code elsewhere": _text("code/v1/run.py", "code/v2/run.py"),
     "archive packed again": _text("code/v1/sourcedir", "code/v2/sourcedir"),
     "metadata": lambda document, chance: not document.update(Metadata={"commit": "abc"}),
     "display name": setting("Train", "DisplayName", to="The training"),
     "description": setting("Prep", "Description", to="It prepares"),
-    "tags": _tagged,
+    "tags": _add_tags,
     "default member": setting("Train", "Arguments", "EnableNetworkIsolation", to=False),
     "default left out": setting("Prep", *_INPUTS, 0, "S3Input", "S3DataDistributionType", to=None),
     "empty environment": setting("Evaluate", "Arguments", "Environment", to={}),
@@ -414,7 +418,7 @@ REWRITES: dict[str, Edit] = {
 }  # fmt: skip
 
 
-def edited(seed: int, kind: str) -> tuple[Document, Document, list[str]]:
+def edit_definition(seed: int, kind: str) -> tuple[Document, Document, list[str]]:
     """Return a definition, what the seed's edits make of it, and their names."""
     chance = random.Random(seed)
     while True:
@@ -431,9 +435,11 @@ def edited(seed: int, kind: str) -> tuple[Document, Document, list[str]]:
             return first, second, [name for name, _ in edits]
 
 
-def asked(seed: int, kind: str, files: dict[str, Path], *, static: bool) -> tuple[Answer, str]:
+def decide_edited_equality(
+    seed: int, kind: str, files: dict[str, Path], *, static: bool
+) -> tuple[Answer, str]:
     """Return what the verb answers about the seed's two definitions, and the names of the edits."""
-    first, second, names = edited(seed, kind)
+    first, second, names = edit_definition(seed, kind)
     sides = [first, second]
     random.Random(-seed).shuffle(sides)
     return decide_equality(*sides, Setting(files), static=static), ", ".join(names)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainyard.equality.edits import asked, prepared
+from tests.trainyard.equality.edits import decide_edited_equality, write_input_files
 
 pytestmark = pytest.mark.sweep
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.sweep
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(50))
 def test_no_difference_is_missed_and_no_rewrite_is_taken_for_one(seed: int, tmp_path: Path):
-    files = prepared(tmp_path)
-    assert asked(seed, "differences", files, static=False)[0].cause
-    answer, names = asked(seed, "rewrites", files, static=False)
+    files = write_input_files(tmp_path)
+    assert decide_edited_equality(seed, "differences", files, static=False)[0].cause
+    answer, names = decide_edited_equality(seed, "rewrites", files, static=False)
     assert not answer.cause, names

@@ -7,10 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input
 from tests.trainyard.emulator.sagemaker.tuning.harness import config, request, step, tuning_cloud
-from tests.trainyard.equality.edits import DIFFERENCES, REWRITES, asked, join, pipelines, prepared
+from tests.trainyard.equality.edits import (
+    DIFFERENCES,
+    REWRITES,
+    decide_edited_equality,
+    join,
+    pipelines,
+    write_input_files,
+)
 from trainyard.equality.normal_form import remove_defaults
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import Answer, decide_equality
@@ -21,7 +28,7 @@ ONCE = pipeline([process_step("Make", "true")])
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return prepared(tmp_path_factory.mktemp("s3"))
+    return write_input_files(tmp_path_factory.mktemp("s3"))
 
 
 def static(first: dict, second: dict, **given: str) -> Answer:
@@ -40,9 +47,9 @@ def test_what_matters_is_found_and_what_does_not_is_not(name: str, files: dict[s
 
 @pytest.mark.parametrize("seed", range(10))
 def test_edits_are_judged_after_each_other_too(seed: int, files: dict[str, Path]):
-    difference, names = asked(seed, "differences", files, static=True)
+    difference, names = decide_edited_equality(seed, "differences", files, static=True)
     assert difference.verdict == "different", names
-    rewrite, names = asked(seed, "rewrites", files, static=True)
+    rewrite, names = decide_edited_equality(seed, "rewrites", files, static=True)
     assert rewrite.verdict != "different", (names, rewrite.cause)
 
 
@@ -66,25 +73,33 @@ def test_a_folder_inside_another_makes_the_order_of_inputs_matter():
     assert static(first, second).verdict == "different"
 
 
-def made(**environment: object) -> dict:
+def make_environment_pipeline(**environment: object) -> dict:
     return pipeline([process_step("Make", "true", arguments={"Environment": environment})])
 
 
 def test_a_float_without_a_fraction_is_no_known_text():
-    first, second = made(P=join("", {"Get": "Parameters.P"})), made(P="1")
+    first, second = (
+        make_environment_pipeline(P=join("", {"Get": "Parameters.P"})),
+        make_environment_pipeline(P="1"),
+    )
     for kind, default, verdict in (("Float", 1, "different"), ("Integer", 1, "equal but for")):
         first["Parameters"] = [{"Name": "P", "Type": kind, "DefaultValue": default}]
         assert static(first, second).verdict == verdict
 
 
 def test_a_secret_is_not_shown():
-    said = json.dumps(static(made(API_TOKEN="hunter2"), made(API_TOKEN="hunter3")).as_json())
+    said = json.dumps(
+        static(
+            make_environment_pipeline(API_TOKEN="hunter2"),
+            make_environment_pipeline(API_TOKEN="hunter3"),
+        ).as_json()
+    )
     assert "API_TOKEN" in said and "hunter" not in said
 
 
 @pytest.mark.slow
 def test_rewrites_are_equal_when_they_are_executed(files: dict[str, Path]):
-    answer, names = asked(0, "rewrites", files, static=False)
+    answer, names = decide_edited_equality(0, "rewrites", files, static=False)
     assert answer.cause is None, names
     assert answer.evidence.startswith("executed here, Succeeded")
 
@@ -101,7 +116,7 @@ def test_an_execution_finds_what_the_definition_does_not_say():
     assert "output s3://bkt/out/r" in known.but_for[0]
 
 
-def stamped(*seconds: int, base: str = "x/eval") -> dict:
+def make_stamped_pipeline(*seconds: int, base: str = "x/eval") -> dict:
     """Return steps whose outputs lie where SDK 2 puts them, and one that reads the first."""
     places = [f"s3://b/{base}--2026-11-24-20-33-{second:02}-122/output/o" for second in seconds]
     steps = [
@@ -113,14 +128,26 @@ def stamped(*seconds: int, base: str = "x/eval") -> dict:
 
 def test_the_time_in_a_generated_place_of_an_output_makes_no_difference():
     """AWS's notebook sm-pipelines_hyperparameter_tuning has one, after each compilation another."""
-    for other in (stamped(17), stamped(17, base="x-eval")):  # with a hyphen under SDK 3
-        assert static(stamped(7), other).but_for == ("generated locations of outputs of Make0",)
-    assert static(stamped(7), stamped(17, base="y-eval")).cause
-    assert static(stamped(7), pipeline(stamped(7)["Steps"][:1])).verdict == "different"
-    assert static(stamped(7, 8), stamped(7, 9)).verdict == "different"  # they tell outputs apart
-    assert static(stamped(7, 8), stamped(7, 7)).verdict == "different"
-    one = pipeline(stamped(7)["Steps"][1:])  # nothing of this pipeline writes what is read
-    assert static(one, pipeline(stamped(17)["Steps"][1:])).verdict == "different"
+    for other in (
+        make_stamped_pipeline(17),
+        make_stamped_pipeline(17, base="x-eval"),
+    ):  # with a hyphen under SDK 3
+        assert static(make_stamped_pipeline(7), other).but_for == (
+            "generated locations of outputs of Make0",
+        )
+    assert static(make_stamped_pipeline(7), make_stamped_pipeline(17, base="y-eval")).cause
+    assert (
+        static(make_stamped_pipeline(7), pipeline(make_stamped_pipeline(7)["Steps"][:1])).verdict
+        == "different"
+    )
+    assert (
+        static(make_stamped_pipeline(7, 8), make_stamped_pipeline(7, 9)).verdict == "different"
+    )  # they tell outputs apart
+    assert static(make_stamped_pipeline(7, 8), make_stamped_pipeline(7, 7)).verdict == "different"
+    one = pipeline(
+        make_stamped_pipeline(7)["Steps"][1:]
+    )  # nothing of this pipeline writes what is read
+    assert static(one, pipeline(make_stamped_pipeline(17)["Steps"][1:])).verdict == "different"
 
 
 def test_a_tuning_job_has_two_names_for_its_machines():
@@ -168,20 +195,20 @@ def test_the_verb_says_it_with_its_status(tmp_path: Path):
     (tmp_path / "c.json").write_text(json.dumps(other))
     paths = {name: str(tmp_path / f"{name}.json") for name in "abc"}
     verb = "trainyard.commands.equal"
-    same = called(verb, paths["a"], paths["b"], "--static")
+    same = call_module(verb, paths["a"], paths["b"], "--static")
     assert same.returncode == 0, same.stderr
     assert same.stdout.splitlines()[:2] == ["equal but for", "  DisplayName of Make"]
-    different = called(verb, paths["a"], paths["c"])
+    different = call_module(verb, paths["a"], paths["c"])
     assert different.returncode == 2
     said = "different: Make ContainerArguments\n  first   true\n  second  false\n"
     assert different.stdout.startswith(said)
-    told = json.loads(called(verb, paths["a"], paths["c"], "--json").stdout)
+    told = json.loads(call_module(verb, paths["a"], paths["c"], "--json").stdout)
     assert told["verdict"] == "different"
-    wrong = called(verb, paths["a"], paths["b"], "--parameter", "Rate=1")
+    wrong = call_module(verb, paths["a"], paths["b"], "--parameter", "Rate=1")
     assert wrong.returncode == 1 and "neither definition declares it" in wrong.stderr
 
 
-def trained(**more: object) -> dict:
+def make_training_pipeline(**more: object) -> dict:
     step = pipelines()[0]["Steps"][1]
     step["Arguments"] |= more
     return pipeline([pipelines()[0]["Steps"][0], step], Parameters=pipelines()[0]["Parameters"])
@@ -191,14 +218,19 @@ HOOK = {"DebugHookConfig": {"S3OutputPath": "s3://b/x", "CollectionConfiguration
 
 
 def test_what_only_watches_a_training_is_listed_and_a_rule_that_reads_it_is_work():
-    assert static(trained(), trained(**HOOK)).but_for == ("DebugHookConfig of Train",)
+    assert static(make_training_pipeline(), make_training_pipeline(**HOOK)).but_for == (
+        "DebugHookConfig of Train",
+    )
     rules = {"DebugRuleConfigurations": [{"RuleConfigurationName": "r",
                                           "RuleEvaluatorImage": "i"}]}  # fmt: skip
-    assert static(trained(**rules), trained(**HOOK, **rules)).verdict == "different"
+    assert (
+        static(make_training_pipeline(**rules), make_training_pipeline(**HOOK, **rules)).verdict
+        == "different"
+    )
 
 
 def test_a_channel_has_the_input_mode_of_its_training_and_a_model_is_compressed():
-    plain, said = trained(), trained()
+    plain, said = make_training_pipeline(), make_training_pipeline()
     training = said["Steps"][1]["Arguments"]
     training["OutputDataConfig"]["CompressionType"] = "GZIP"
     training["InputDataConfig"][0]["InputMode"] = "File"

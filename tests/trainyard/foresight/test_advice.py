@@ -33,14 +33,14 @@ def advice() -> Advice:
 
 
 @pytest.fixture(scope="module")
-def ranked(advice: Advice) -> tuple[Candidate, ...]:
+def ranked_candidates(advice: Advice) -> tuple[Candidate, ...]:
     return advice.ranking
 
 
-def test_every_candidate_trains_the_same_and_may_fit(ranked: tuple[Candidate, ...]):
+def test_every_candidate_trains_the_same_and_may_fit(ranked_candidates: tuple[Candidate, ...]):
     asked = question()
-    assert len(ranked) > 100
-    for one in ranked:
+    assert len(ranked_candidates) > 100
+    for one in ranked_candidates:
         assert one.memory.fits != "no"
         assert one.setting.tokens == 512 * 8192
         hours = asked.steps * one.time.step_seconds.p50 / 3600
@@ -66,12 +66,12 @@ def test_with_a_deadline_the_cheapest_that_keeps_it_nine_times_of_ten_is_first()
     assert "deadline" not in explain_rank(later, best, short)  # which nothing keeps
 
 
-def test_with_a_budget_the_fastest_within_it_is_first(ranked: tuple[Candidate, ...]):
-    cheapest = min(one.usd.p90 for one in ranked if one.memory.fits == "yes")
+def test_with_a_budget_the_fastest_within_it_is_first(ranked_candidates: tuple[Candidate, ...]):
+    cheapest = min(one.usd.p90 for one in ranked_candidates if one.memory.fits == "yes")
     asked = question(budget=cheapest * 1.1)
     best = advise(asked).ranking[0]
     assert best.usd.p90 <= asked.budget
-    kept = [o for o in ranked if o.usd.p90 <= cheapest * 1.1 and o.memory.fits == "yes"]
+    kept = [o for o in ranked_candidates if o.usd.p90 <= cheapest * 1.1 and o.memory.fits == "yes"]
     assert best.hours.p50 <= min(one.hours.p50 for one in kept) * 1.02
 
 
@@ -88,9 +88,11 @@ def test_what_is_shown_differs_in_machines_or_in_strategy(advice: Advice):
     assert len({one.machines for one in best}) > 2
 
 
-def test_a_slower_layout_is_told_by_the_part_that_slows_it(ranked: tuple[Candidate, ...]):
+def test_a_slower_layout_is_told_by_the_part_that_slows_it(
+    ranked_candidates: tuple[Candidate, ...],
+):
     asked = question()
-    best = ranked[0]
+    best = ranked_candidates[0]
     parts = dict(best.time.parts)
     step = best.time.step_seconds.p50
     parts["tensor parallel"] = parts.get("tensor parallel", 0) + step

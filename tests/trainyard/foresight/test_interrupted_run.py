@@ -58,7 +58,7 @@ def sure(value: float) -> Spread:
     return Spread(value, value, value)
 
 
-def rented(between: float) -> Machines:
+def make_rented_machines(between: float) -> Machines:
     prices = {"usd_per_hour": sure(10), "between": sure(between), "wait": sure(200)}
     return Machines(count=1, gpus_per_node=1, **prices)
 
@@ -67,7 +67,9 @@ def p5(count: int, how: How) -> Machines:
     return make_machines("ml.p5.48xlarge", count, how, region="us-west-2", usd_hour=63.3)
 
 
-def simulated(work: float, interval: float, between: float, start: float) -> tuple[float, float]:
+def simulate_runs(
+    work: float, interval: float, between: float, start: float
+) -> tuple[float, float]:
     """Return the mean hours and interruptions of runs that are followed from one to the next."""
     random = np.random.default_rng(0)
     hours, stops = [], []
@@ -87,10 +89,12 @@ def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
     monkeypatch: pytest.MonkeyPatch, between: float, interval: float
 ):
     monkeypatch.setattr("trainyard.foresight.interrupted_run.START", sure(100))
-    never = foresee(rented(0.001), 1, sure(1), 10**6, interval_seconds=3600)  # it cannot save
+    never = foresee(
+        make_rented_machines(0.001), 1, sure(1), 10**6, interval_seconds=3600
+    )  # it cannot save
     assert (never.hours, never.usd, never.useful) == (sure(math.inf), sure(math.inf), 0)
-    run = foresee(rented(between), 1e-9, sure(1), 3600, interval_seconds=interval)
-    hours, stops = simulated(3600, interval, between, 100)
+    run = foresee(make_rented_machines(between), 1e-9, sure(1), 3600, interval_seconds=interval)
+    hours, stops = simulate_runs(3600, interval, between, 100)
     assert run.hours.p50 == pytest.approx(hours, rel=0.05)
     assert run.interruptions.p50 == pytest.approx(stops, rel=0.08, abs=1e-4)
     # the machines are charged while they are there: not for the waits

@@ -45,25 +45,27 @@ def size(there: float):
     return remember
 
 
-def looked(there: float, space: Space = Space(), nodes: int = 4, batch: int = 256):  # noqa: B008
+def list_fitting_settings(there: float, space: Space = Space(), nodes: int = 4, batch: int = 256):  # noqa: B008
     count = Count()
     found = list(iter_fitting_layouts(LLAMA, P5, nodes, batch, space, size(there), count))
     return [setting for setting, _ in found], count
 
 
 def test_what_is_given_is_a_setting_that_holds_the_global_batch_or_none():
-    found, _ = looked(2.0)
+    found, _ = list_fitting_settings(2.0)
     assert found
     for setting in found:
         assert Setting(**setting.model_dump()) == setting
         assert setting.tokens == 256 * LLAMA.sequence
         assert setting.gpus == 32 and setting.node_gbps == 3200
-    found, count = looked(100.0, Space(tensor=(1,), pipeline=(1,), context=(1,)), batch=24)
+    found, count = list_fitting_settings(
+        100.0, Space(tensor=(1,), pipeline=(1,), context=(1,)), batch=24
+    )
     assert not found and not count.layouts  # its ranks cannot share it
 
 
 def test_ranks_share_heads_blocks_and_nodes_evenly():
-    found, _ = looked(100.0)
+    found, _ = list_fitting_settings(100.0)
     for setting in found:
         assert setting.gpus_per_node % setting.tensor == 0
         assert setting.kv_heads % setting.tensor == 0
@@ -71,7 +73,7 @@ def test_ranks_share_heads_blocks_and_nodes_evenly():
         assert setting.accumulation >= setting.pipeline
     assert {setting.pipeline for setting in found} == {1, 2, 4, 8, 16}
     assert {setting.context for setting in found} == {1}
-    longer, _ = looked(100.0, Space(shortest_share=2048))
+    longer, _ = list_fitting_settings(100.0, Space(shortest_share=2048))
     assert {setting.context for setting in longer} == {1, 2, 4}
     large = Setting(gpu="H100-80", **get_model("llama-3-405b").shape)  # embedding and head count
     found = iter_fitting_layouts(large, P5, 16, 256, Space(pipeline=(16,)), size(100.0), Count())
@@ -81,9 +83,9 @@ def test_ranks_share_heads_blocks_and_nodes_evenly():
 @given(there=st.floats(0.05, 20), tensor=st.sampled_from([1, 2, 8]))
 def test_the_walk_finds_what_asking_about_each_would(there: float, tensor: int):
     space = Space(tensor=(tensor,), pipeline=(1, 4), interleave=(1, 2), context=(1,))
-    found, count = looked(there, space)
+    found, count = list_fitting_settings(there, space)
     walked = {_key(setting) for setting in found}
-    every, _ = looked(float("inf"), space)
+    every, _ = list_fitting_settings(float("inf"), space)
     remember = size(there)
     surest: dict[tuple, str] = {}
     for setting in every:
@@ -107,7 +109,7 @@ def test_what_the_engine_refuses_is_counted():
     def refuse(setting: Setting) -> str | None:
         return "no pipelines here" if setting.pipeline > 1 else None
 
-    found, count = looked(100.0, Space(refuse=refuse))
+    found, count = list_fitting_settings(100.0, Space(refuse=refuse))
     assert {setting.pipeline for setting in found} == {1}
     assert count.refusal == "no pipelines here" and count.refusal_count > 0
 

@@ -20,11 +20,11 @@ OTHER = SETTING.model_copy(update={"gpu": "A100-80"})
 RATIOS = st.lists(st.floats(0.3, 3), min_size=1, max_size=30)
 
 
-def learned(*ratios: float) -> Spread:
+def estimate_from_ratios(*ratios: float) -> Spread:
     return estimate_factor([*map(math.log, ratios)], SHIPPED)
 
 
-def measured(ratio: float, job: str = "one", setting: Setting = SETTING) -> Measurement:
+def make_measurement(ratio: float, job: str = "one", setting: Setting = SETTING) -> Measurement:
     seconds = foresee(setting).step_seconds.p50 * ratio
     return Measurement(job=job, setting=setting, step_seconds=seconds, lines=20)
 
@@ -34,16 +34,19 @@ def width(spread: Spread) -> float:
 
 
 def test_one_training_moves_the_median_half_and_many_that_agree_narrow_the_interval():
-    assert learned(1.44).p50 == pytest.approx(1.2)
-    assert learned(1 / 1.44).p50 == pytest.approx(1 / 1.2)
-    assert learned(*[1.3] * 50).p50 == pytest.approx(1.3, rel=0.01)
-    widths = [width(learned(*[1.3] * count)) for count in (1, 2, 4, 8, 50)]
+    assert estimate_from_ratios(1.44).p50 == pytest.approx(1.2)
+    assert estimate_from_ratios(1 / 1.44).p50 == pytest.approx(1 / 1.2)
+    assert estimate_from_ratios(*[1.3] * 50).p50 == pytest.approx(1.3, rel=0.01)
+    widths = [width(estimate_from_ratios(*[1.3] * count)) for count in (1, 2, 4, 8, 50)]
     assert widths == sorted(widths, reverse=True)
     assert width(SHIPPED) > widths[0] and widths[-1] < width(SHIPPED) / 2
 
 
 def test_trainings_that_contradict_each_other_widen_it():
-    alike, apart = learned(*[1.0] * 6), learned(0.5, 2.0, 0.5, 2.0, 0.5, 2.0)
+    alike, apart = (
+        estimate_from_ratios(*[1.0] * 6),
+        estimate_from_ratios(0.5, 2.0, 0.5, 2.0, 0.5, 2.0),
+    )
     assert apart.p50 == pytest.approx(1)
     assert width(apart) > width(SHIPPED) > width(alike)
 
@@ -51,7 +54,7 @@ def test_trainings_that_contradict_each_other_widen_it():
 @given(RATIOS)
 def test_the_median_lies_between_what_was_shipped_and_what_was_measured(ratios: list[float]):
     mean = math.exp(math.fsum(map(math.log, ratios)) / len(ratios))
-    found = learned(*ratios)
+    found = estimate_from_ratios(*ratios)
     assert min(1, mean) * (1 - 1e-9) <= found.p50 <= max(1, mean) * (1 + 1e-9)
     assert found.p10 < found.p50 < found.p90
 
@@ -59,8 +62,8 @@ def test_the_median_lies_between_what_was_shipped_and_what_was_measured(ratios: 
 def test_a_device_that_was_measured_is_foreseen_as_it_was():
     shipped = foresee(SETTING)
     assert Calibration().time(SETTING) == shipped  # nothing was measured, or another device
-    assert Calibration((measured(2, setting=OTHER),)).time(SETTING) == shipped
-    slower = Calibration((measured(1.5), measured(1.5, "two"))).time(SETTING)
+    assert Calibration((make_measurement(2, setting=OTHER),)).time(SETTING) == shipped
+    slower = Calibration((make_measurement(1.5), make_measurement(1.5, "two"))).time(SETTING)
     by = slower.step_seconds.p50 / shipped.step_seconds.p50
     assert 1 < by < 1.5 and slower.mfu == pytest.approx(shipped.mfu / by)
     assert sum(slower.parts.values()) == pytest.approx(slower.step_seconds.p50)
@@ -69,15 +72,17 @@ def test_a_device_that_was_measured_is_foreseen_as_it_was():
 
 
 def test_a_job_counts_once():
-    both = Calibration((measured(2.0),)).with_trainings([measured(1.1), measured(1.2, "two")])
+    both = Calibration((make_measurement(2.0),)).with_trainings(
+        [make_measurement(1.1), make_measurement(1.2, "two")]
+    )
     assert [each.job for each in both.trainings] == ["one", "two"]
-    assert both.count("H100-80") == 2 and both.trainings[0] == measured(1.1)
+    assert both.count("H100-80") == 2 and both.trainings[0] == make_measurement(1.1)
 
 
 def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
     place = tmp_path / "deep" / "calibration.json"
     assert read(place) == Calibration()
-    known = Calibration((measured(1.5), measured(1.2, "two", OTHER)))
+    known = Calibration((make_measurement(1.5), make_measurement(1.2, "two", OTHER)))
     known.write(place)
     assert read(place).trainings == known.trainings
     kept = json.loads(place.read_text())["trainings"]  # no factor, which constants may outdate

@@ -66,7 +66,7 @@ LLAMA = {
 }
 
 
-def sent(cast: int) -> float:
+def count_sent_bytes(cast: int) -> float:
     """Bytes that leave a rank in a step; matrices alone, of which ``cast`` are gathered in 8 bits.
 
     Rajbhandari et al. 2020 (ZeRO), section 7: two gathers and a reduce-scatter, all in 16 bits.
@@ -82,7 +82,7 @@ def test_weights_gathered_in_float8_are_as_many_bytes_as_the_engine_counts():
         step_time.from_setting(Setting(**LLAMA, precision="fp8", float8_gather=asked)).exchange
         for asked in (False, True)
     )
-    assert narrow / wide == pytest.approx(sent(7) / sent(0), rel=2e-3)
+    assert narrow / wide == pytest.approx(count_sent_bytes(7) / count_sent_bytes(0), rel=2e-3)
     plain, asked = (
         step_time.from_setting(Setting(**LLAMA, float8_gather=one)) for one in (False, True)
     )

@@ -8,13 +8,13 @@ from trainyard.common.errors import DefinitionError
 from trainyard.migration.rewriting import migrate
 
 
-def moved(source: str) -> str:
+def migrate_fully(source: str) -> str:
     found = migrate(source)
     assert not found.remaining, found.remaining
     return found.code
 
 
-def left(source: str) -> list[tuple[int, str]]:
+def list_remaining_constructs(source: str) -> list[tuple[int, str]]:
     return [(one.line, one.construct) for one in migrate(source).remaining]
 
 
@@ -33,9 +33,9 @@ WARM = (
 
 def test_an_import_is_of_the_modules_of_v3_and_a_name_behind_a_module_is_imported_by_itself():
     new = "from sagemaker.mlops.workflow.steps import CacheConfig, TrainingStep as Step\n"
-    assert moved(STEPS) == f"{new}print(Step)\n"
+    assert migrate_fully(STEPS) == f"{new}print(Step)\n"
     new = "from sagemaker.core.helper.session_helper import Session, get_execution_role\n\n"
-    assert moved(SESSION) == f"{new}s = Session()\nr = get_execution_role()\n"
+    assert migrate_fully(SESSION) == f"{new}s = Session()\nr = get_execution_role()\n"
 
 
 MOVED = {
@@ -73,7 +73,7 @@ MOVED = {
     ("source", "new"), [(one[0], one[1:]) for one in MOVED.values()], ids=MOVED
 )
 def test_a_script_is_moved(source: str, new: tuple[str, ...]):
-    assert all(part in moved(source) for part in new), moved(source)
+    assert all(part in migrate_fully(source) for part in new), migrate_fully(source)
 
 
 UNPACKED = "from sagemaker.model import Model\nm = Model(**settings)\n"
@@ -97,7 +97,7 @@ METHOD = "class A:\n    def f(self):\n        self.e.fit(inputs={'a': 1})\n"
     ids=["what is unpacked", "no counterpart", "a limit only v3 sets", "of self"],
 )
 def test_what_is_not_moved_is_named_with_its_line(source: str, remaining: list[tuple[int, str]]):
-    assert left(source) == remaining
+    assert list_remaining_constructs(source) == remaining
     assert source != UNPACKED or migrate(source).code == source
 
 
@@ -135,7 +135,7 @@ def test_a_syntax_error_is_told_with_its_own_line(wrong: str, said: str):
 def test_a_script_without_the_sdk_is_unchanged():
     source = "import os\nx = [1, 2]  # two\nprint('sagemaker.Session')\ndef f(a):\n  return a\n"
     source += "s3.fit(inputs={'a': 1})\n"
-    assert moved(source) == source and moved("") == ""
+    assert migrate_fully(source) == source and migrate_fully("") == ""
 
 
 _V2 = [

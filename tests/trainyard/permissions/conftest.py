@@ -43,11 +43,11 @@ def subject() -> Callable[[str], Subject]:
     """Name of a recipe, "corners" or "mounts" → what the permissions are derived from."""
 
     @cache
-    def compiled(name: str) -> Subject:
+    def build_subject(name: str) -> Subject:
         if name == "mounts":
             return from_recipe(Path("recipes/flights_xgboost.yaml"), MOUNTS)
         if name == "corners":
             return from_recipe(Path("recipes/prod.yaml"), CORNERS)
         return from_recipe(Path(f"recipes/{name}.yaml"), ())
 
-    return compiled
+    return build_subject

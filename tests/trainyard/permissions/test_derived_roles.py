@@ -282,12 +282,12 @@ TRANSFORM = {
 ARTIFACT = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
 
 
-def typed(kind: str, name: str, arguments: dict, **more) -> dict:
+def make_typed_step(kind: str, name: str, arguments: dict, **more) -> dict:
     return {"Name": name, "Type": kind, "Arguments": arguments, **more}
 
 
 def trains(**fields) -> dict:
-    return typed("Training", "Train", training("true") | fields)
+    return make_typed_step("Training", "Train", training("true") | fields)
 
 
 def writes(uri: object, name: str = "P", **more) -> dict:
@@ -319,9 +319,9 @@ def test_any_definition_with_conditions_lambdas_models_and_parameters():
     function = "arn:aws:lambda:us-east-1:123456789012:function:notify"
     queue = "https://sqs.us-east-1.amazonaws.com/123456789012/asks"
     inner = [
-        typed("Model", "Model", model),
-        typed("Lambda", "Notify", {}, FunctionArn=function),
-        typed("Callback", "Ask", {}, SqsQueueUrl=queue),
+        make_typed_step("Model", "Model", model),
+        make_typed_step("Lambda", "Notify", {}, FunctionArn=function),
+        make_typed_step("Callback", "Ask", {}, SqsQueueUrl=queue),
     ]
     test = {"Type": "Equals", "LeftValue": json_get("Evaluate", "Result", "x"), "RightValue": 1}
     where = {"Name": "Where", "Type": "String", "DefaultValue": "s3://theirs/out"}
@@ -362,7 +362,7 @@ def test_a_training_plan_is_used_with_its_machines():
 
 def test_a_group_of_another_account_is_registered_in_and_never_created():
     other = "arn:aws:sagemaker:us-east-1:111122223333:model-package-group/shared"
-    subject = subject_of(typed("RegisterModel", "R", {"ModelPackageGroupName": other}))
+    subject = subject_of(make_typed_step("RegisterModel", "R", {"ModelPackageGroupName": other}))
     policy = by_sid(subject, "pipeline")
     packages = "arn:aws:sagemaker:us-east-1:111122223333:model-package/shared/*"
     assert policy["Register"]["Resource"] == policy["ModelPackages"]["Resource"] == [packages]
@@ -391,7 +391,10 @@ NO_BUCKET = r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed buc
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        (typed("Job", "T", {}), r"step T: permissions of its type Job are not derived: the resou"),
+        (
+            make_typed_step("Job", "T", {}),
+            r"step T: permissions of its type Job are not derived: the resou",
+        ),
         (writes({"Get": "Parameters.W"}), r"P: Outputs\[o\]: parameter 'W' has no default value"),
         (writes(LATER), NO_BUCKET),
         (writes({"Get": "Steps.L.OutputParameters['to']"}), NO_BUCKET),
@@ -404,11 +407,11 @@ NO_BUCKET = r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed buc
             r"step P: its job's role is known only when the pipeline runs; allow iam:PassRole for ",
         ),
         (
-            typed("RegisterModel", "R", {"ModelPackageGroupName": LATER}),
+            make_typed_step("RegisterModel", "R", {"ModelPackageGroupName": LATER}),
             r"step R: ModelPackageGroupName: is '\*'; a policy needs its name",
         ),
         (
-            typed("Transform", "T", TRANSFORM),
+            make_typed_step("Transform", "T", TRANSFORM),
             r"step T: its work is done with the role of the model theirs, which no step creates; "
             r"it reads s3://bkt/in, s3://bkt/in/\* and writes s3://bkt/scores/\*",
         ),
@@ -418,7 +421,7 @@ NO_BUCKET = r"step P: Outputs\[o\]: '\*' is not s3://bucket/key with a fixed buc
 def test_what_cannot_be_derived_is_a_gap_that_names_the_step(step, told):
     """What else can be derived is."""
     more = {"Parameters": [{"Name": "W", "Type": "String"}], "MlflowConfig": {"x": 1}}
-    known = typed("Lambda", "L", {}, FunctionArn="arn:x")
+    known = make_typed_step("Lambda", "L", {}, FunctionArn="arn:x")
     mine = subject_of(known, step, writes("s3://bkt/other", "Other"), **more)
     gaps = [gap for role in ("pipeline", "job") for gap in list_gaps(mine, role)]
     assert any(re.search(told, gap) for gap in gaps), gaps
@@ -429,8 +432,14 @@ def test_what_cannot_be_derived_is_a_gap_that_names_the_step(step, told):
 @pytest.mark.parametrize(
     ("step", "told"),
     [
-        (typed("Processing", "P", {}), r"not a pipeline definition \(KeyError\('AppSpecif"),
-        (typed("Condition", "C", json_get("No", "F", "x")), "demo: there is no step 'No'"),
+        (
+            make_typed_step("Processing", "P", {}),
+            r"not a pipeline definition \(KeyError\('AppSpecif",
+        ),
+        (
+            make_typed_step("Condition", "C", json_get("No", "F", "x")),
+            "demo: there is no step 'No'",
+        ),
     ],
 )
 def test_what_is_not_a_definition_is_an_error_that_names_the_step(step, told):
@@ -457,7 +466,7 @@ def test_a_folder_with_a_slash_at_its_end_is_read_where_the_job_writes():
     """SDK 2's default is s3://bucket/: a job writes bucket/JOB/output, and never bucket//JOB."""
     container = {"Image": IMAGE, "ModelDataUrl": ARTIFACT}
     containers = {"InferenceSpecification": {"Containers": [container]}}
-    package = typed("RegisterModel", "R", {"ModelPackageGroupName": "g", **containers})
+    package = make_typed_step("RegisterModel", "R", {"ModelPackageGroupName": "g", **containers})
     after = process_step("Next", "true", arguments=reads(ARTIFACT))
     files = [{"PropertyFileName": "F", "OutputName": "o", "FilePath": "f.json"}]
     test = {"Type": "Equals", "RightValue": 1, "LeftValue": json_get("E", "F", "x")}
@@ -487,21 +496,21 @@ def test_tuning_transform_and_loops_are_derived_with_the_roles_that_they_name():
     each = process_step("Each", "true", arguments=reads(part))
     loop = {"IterableItems": ["a", "b"], "MaxConcurrency": 1, "ForEachBody": [each]}
     mine = subject_of(
-        typed("Tuning", "Tune", jobs),
-        typed("Model", "Made", made),
-        typed("Transform", "T", scores),
-        typed("ForEach", "Loop", loop),
+        make_typed_step("Tuning", "Tune", jobs),
+        make_typed_step("Model", "Made", made),
+        make_typed_step("Transform", "T", scores),
+        make_typed_step("ForEach", "Loop", loop),
     )
 
-    def of(role: str) -> dict[str, list[str]]:
+    def find_role_resources(role: str) -> dict[str, list[str]]:
         return {sid: s["Resource"] for sid, s in by_sid(mine, "job", role).items()}
 
     assert [list_gaps(mine, "job", role) for role in list_job_roles(mine)] == [[], [], []]
-    assert of(f"{ACCOUNT}/tuning")["Write"] == ["arn:aws:s3:::bkt/models/*"]
-    serve = of(f"{ACCOUNT}/serve")
+    assert find_role_resources(f"{ACCOUNT}/tuning")["Write"] == ["arn:aws:s3:::bkt/models/*"]
+    serve = find_role_resources(f"{ACCOUNT}/serve")
     assert serve["Write"] == ["arn:aws:s3:::bkt/scores/*"]
     assert {"arn:aws:s3:::bkt/in", "arn:aws:s3:::bkt/models/*"} <= set(serve["Read"])
-    assert "arn:aws:s3:::bkt/parts/*" in of(f"{ACCOUNT}/pipeline")["Read"]
+    assert "arn:aws:s3:::bkt/parts/*" in find_role_resources(f"{ACCOUNT}/pipeline")["Read"]
     policy = by_sid(mine, "pipeline")
     passed = {f"{ACCOUNT}/{name}" for name in ("pipeline", "serve", "tuning")}
     assert set(policy["PassJobRoles"]["Resource"]) == passed

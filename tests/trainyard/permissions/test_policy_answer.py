@@ -38,7 +38,7 @@ def allow(actions, resources, condition=None, **more) -> dict:
     return statement | ({"Condition": condition} if condition else {})
 
 
-def told(derived: list[dict], given_: list[dict] | dict) -> list[str]:
+def describe_differences(derived: list[dict], given_: list[dict] | dict) -> list[str]:
     found = compare({"Statement": derived}, {"Statement": given_})
     return [f"{d.kind} {d.action} {d.resource}" for d in found]
 
@@ -56,8 +56,11 @@ def test_the_same_in_other_words_is_the_same():
         allow("s3:GetObject", "arn:aws:s3:::b/in/*"),
         allow(["s3:ListBucket"], "arn:aws:s3:::b", listed),
     ]
-    assert told(NEEDED, other) == []
-    assert told(NEEDED, [*other, allow("s3:GetObject", "arn:aws:s3:::b/in/part/*")]) == []
+    assert describe_differences(NEEDED, other) == []
+    assert (
+        describe_differences(NEEDED, [*other, allow("s3:GetObject", "arn:aws:s3:::b/in/part/*")])
+        == []
+    )
 
 
 IN, CODE = NEEDED[0]["Resource"]
@@ -99,13 +102,13 @@ IN, CODE = NEEDED[0]["Resource"]
 def test_shortage_and_excess(change, expected):
     changed = copy.deepcopy(NEEDED)
     change(changed)
-    assert told(NEEDED, changed) == expected
+    assert describe_differences(NEEDED, changed) == expected
 
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(
         DefinitionError, match="NotAction and NotResource allow more than they list"
     ):
-        told(NEEDED, [{"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"}])
+        describe_differences(NEEDED, [{"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"}])
     with pytest.raises(DefinitionError, match="has no Statement"):
         compare({"Statement": []}, {"Version": "2012-10-17"})

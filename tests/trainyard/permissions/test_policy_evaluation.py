@@ -89,7 +89,7 @@ requests = st.builds(
 ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 
-def allowed(request: Request, *documents_: list[dict], **others) -> bool:
+def is_request_allowed(request: Request, *documents_: list[dict], **others) -> bool:
     identity = tuple(policy(*document) for document in documents_)
     return evaluate(request, Policies(identity=identity, **others)).is_allowed
 
@@ -97,29 +97,29 @@ def allowed(request: Request, *documents_: list[dict], **others) -> bool:
 @given(requests, documents, statements)
 def test_a_deny_that_applies_always_wins(request, document, deny):
     deny = deny | {"Effect": "Deny"}
-    applies = not allowed(request, [ALL, deny])
+    applies = not is_request_allowed(request, [ALL, deny])
     resource = policy(*[s | {"Principal": "*"} for s in [ALL, *document]])
     if applies:
-        assert not allowed(request, [ALL, *document], [deny], resource=resource)
+        assert not is_request_allowed(request, [ALL, *document], [deny], resource=resource)
 
 
 @given(requests, documents, statements)
 def test_a_further_allow_takes_nothing_away(request, document, allow):
     allow = allow | {"Effect": "Allow"}
-    assert allowed(request, [*document, allow]) >= allowed(request, document)
+    assert is_request_allowed(request, [*document, allow]) >= is_request_allowed(request, document)
 
 
 @given(requests, documents, documents)
 def test_a_boundary_a_session_and_a_control_policy_only_narrow(request, document, limit):
-    both = allowed(request, document) and allowed(request, limit)
+    both = is_request_allowed(request, document) and is_request_allowed(request, limit)
     for kind in ("boundary", "session", "control"):
         limits = {kind: policy(*limit) if kind == "boundary" else (policy(*limit),)}
-        assert allowed(request, document, **limits) == both
+        assert is_request_allowed(request, document, **limits) == both
 
 
 @given(requests, documents.flatmap(lambda d: st.tuples(st.just(d), st.permutations(d))))
 def test_the_order_of_statements_is_irrelevant(request, pair):
-    assert allowed(request, pair[0]) == allowed(request, list(pair[1]))
+    assert is_request_allowed(request, pair[0]) == is_request_allowed(request, list(pair[1]))
 
 
 @given(st.text("ab/:*?[]", max_size=8), st.text("ab/:[]", max_size=8))
@@ -132,7 +132,7 @@ def test_wildcards_are_those_of_fnmatch(pattern, text):
 @pytest.mark.parametrize("values", [("x", "y"), ("y", "x")])
 def test_of_several_values_none_may_match_what_is_excluded(values):
     allow = ALL | {"Condition": {"StringNotEquals": {"k": "x"}}}
-    assert not allowed(Request(USER, "s3:A", "b", {"k": values}), [allow])
+    assert not is_request_allowed(Request(USER, "s3:A", "b", {"k": values}), [allow])
 
 
 # what cannot be evaluated
@@ -151,7 +151,7 @@ def test_a_key_without_a_known_value_is_named_and_never_matches():
         assert not decision.is_allowed
         assert "the value of the condition key aws:principalorgid" in decision.message
         assert "statement Org of p" in decision.message
-    assert allowed(request, [allow, ALL])  # another statement allows without it
+    assert is_request_allowed(request, [allow, ALL])  # another statement allows without it
 
 
 def test_an_operator_that_does_not_exist_is_named():

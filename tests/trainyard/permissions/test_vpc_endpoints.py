@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conftest import called
+from tests.conftest import call_module
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.policy_answer import ENDPOINTS, iter_endpoints
@@ -60,6 +60,6 @@ def test_names_of_another_partition_are_not_made_up(subject):
 
 
 def test_they_are_printed_a_line_each():
-    done = called("pipelines.permissions", "--recipe", "recipes/prod.yaml", "--endpoints")
+    done = call_module("pipelines.permissions", "--recipe", "recipes/prod.yaml", "--endpoints")
     assert done.returncode == 0, done.stderr
     assert f"job  {S3}" in done.stdout.splitlines()

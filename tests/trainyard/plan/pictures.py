@@ -144,14 +144,14 @@ class Studio:
         ray = f"ray==2.60.0 --hash=sha256:{'0' * 64}\n"  # of a recipe with several instances
         (self.checkout / "locks/packages.txt").write_text(ray)
         self._compiled: dict[tuple, CompiledPipeline] = {}
-        self.base = self.compiled(Change())
+        self.base = self.compile_change(Change())
 
-    def compiled(self, change: Change) -> CompiledPipeline:
+    def compile_change(self, change: Change) -> CompiledPipeline:
         key = (change.overrides, change.edit)
         if key not in self._compiled:
             self._compiled[key] = self._compile(*key)
         made = self._compiled[key]
-        return replace(made, body=_edited(made.body, change.body))
+        return replace(made, body=_edit_body(made.body, change.body))
 
     def _compile(self, overrides: tuple[str, ...], edit: Edit) -> CompiledPipeline:
         checkout = self.checkout
@@ -168,13 +168,13 @@ class Studio:
             shutil.rmtree(checkout.with_name("changed"), ignore_errors=True)
 
     def plan(self, change: Change) -> Plan:
-        wanted, before = self.compiled(change), self.base
+        wanted, before = self.compile_change(change), self.base
         if change.went_back:
             wanted, before = before, wanted
         recorded = before.state
         there = recorded
         if change.drift:
-            there = replace(recorded, definition=_edited(recorded.definition, change.drift))
+            there = replace(recorded, definition=_edit_body(recorded.definition, change.drift))
         found = DeployedPipeline(ARN, there, datetime(2026, 11, 20, 16, 5, tzinfo=UTC), "somebody")
         drift = Drift(kind="none")
         if change.drift:
@@ -233,7 +233,7 @@ def _miniature(room: Path, into: Path) -> None:
             copy.write_text("")
 
 
-def _edited(body: str, edit: Callable[[dict], None]) -> str:
+def _edit_body(body: str, edit: Callable[[dict], None]) -> str:
     tree = json.loads(body)
     edit(tree)
     return json.dumps(tree, indent=1)

@@ -95,14 +95,18 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-def predicted(aws: Cloud, body: dict, name: str, now: datetime | None = None) -> dict[str, tuple]:
+def predict_answers(
+    aws: Cloud, body: dict, name: str, now: datetime | None = None
+) -> dict[str, tuple]:
     found = aws.sm.list_pipelines(PipelineNamePrefix=name)["PipelineSummaries"]
     history = History(aws.sm, name if found else None)
     outcomes = predict(body, name, history, now or datetime.now(UTC))
     return {each.step: (each.answer, each.why) for each in outcomes}
 
 
-def happened(aws: Cloud, body: dict, name: str, parameters: dict | None = None) -> dict[str, str]:
+def run_and_read_cache(
+    aws: Cloud, body: dict, name: str, parameters: dict | None = None
+) -> dict[str, str]:
     """Upserts ``body`` and runs it; step → cached or runs."""
     request = {"PipelineName": name, "PipelineDefinition": json.dumps(body), "RoleArn": ROLE}
     if aws.sm.list_pipelines(PipelineNamePrefix=name)["PipelineSummaries"]:
@@ -162,27 +166,31 @@ RERUN = {
 def ran(aws: Cloud) -> dict:
     """The document after its first run as the pipeline "changes"."""
     base = document()
-    first = predicted(aws, base, "changes")
+    first = predict_answers(aws, base, "changes")
     assert {why for name, (_, why) in first.items() if name not in ALWAYS | {"Bad"}} == {
         "no earlier run"
     }
-    assert set(happened(aws, base, "changes").values()) == {"runs"}
+    assert set(run_and_read_cache(aws, base, "changes").values()) == {"runs"}
     return base
 
 
 def test_the_reason_names_what_changed(aws: Cloud, ran: dict) -> None:
     body = deepcopy(ran)
     find(body, "Make")["Arguments"]["Environment"]["RATE"] = "0.3"
-    why = {name: why for name, (_, why) in predicted(aws, body, "changes").items()}
+    why = {name: why for name, (_, why) in predict_answers(aws, body, "changes").items()}
     assert why["Make"] == "RATE 0.1 → 0.3"
     assert (why["Take"], why["Last"], why["Score"]) == ("Make runs", "Take runs", "Train runs")
     assert why["Never"] == "its execution id is new in every run"
     assert why["Off"] == "the cache is off"
     assert why["Decide"] == "never cached"
     set_script(body)
-    assert predicted(aws, body, "changes")["Take"][1] == "ContainerArguments changed, Make runs"
+    assert (
+        predict_answers(aws, body, "changes")["Take"][1] == "ContainerArguments changed, Make runs"
+    )
     late = datetime.now(UTC) + timedelta(days=1, minutes=1)
-    assert predicted(aws, ran, "changes", late)["Make"][1].startswith("expired: its result is from")
+    assert predict_answers(aws, ran, "changes", late)["Make"][1].startswith(
+        "expired: its result is from"
+    )
 
 
 @pytest.mark.slow
@@ -192,9 +200,9 @@ def test_what_is_predicted_is_what_happens(aws: Cloud, ran: dict) -> None:
         body = deepcopy(ran)
         for edit in edits:
             edit(body)
-        told = {n: answer for n, (answer, _) in predicted(aws, body, "changes").items()}
+        told = {n: answer for n, (answer, _) in predict_answers(aws, body, "changes").items()}
         del told["Bad"]  # the branch that is not taken
-        done = happened(aws, body, "changes")
+        done = run_and_read_cache(aws, body, "changes")
         assert told == done, change
         assert {n for n, answer in done.items() if answer == "runs"} == ALWAYS | reruns, change
 
@@ -202,12 +210,12 @@ def test_what_is_predicted_is_what_happens(aws: Cloud, ran: dict) -> None:
 def test_a_run_with_other_parameters_is_no_earlier_run(aws: Cloud) -> None:
     base = document()
     base["Steps"] = [find(base, "Fixed"), step("Make", to="s3://bkt/make")]
-    happened(aws, base, "parameters", {"Rate": "3"})
-    told = predicted(aws, base, "parameters")
+    run_and_read_cache(aws, base, "parameters", {"Rate": "3"})
+    told = predict_answers(aws, base, "parameters")
     assert told["Fixed"] == ("runs", "RATE 3 → 1")
     assert told["Make"][0] == "cached"
-    assert happened(aws, base, "parameters")["Fixed"] == "runs"
-    assert predicted(aws, base, "parameters")["Fixed"][0] == "cached"
+    assert run_and_read_cache(aws, base, "parameters")["Fixed"] == "runs"
+    assert predict_answers(aws, base, "parameters")["Fixed"][0] == "cached"
 
 
 def test_a_result_counts_from_when_it_was_made_not_from_when_it_was_reused(
@@ -215,10 +223,10 @@ def test_a_result_counts_from_when_it_was_made_not_from_when_it_was_reused(
 ) -> None:
     body = pipeline([step("A", to="s3://bkt/a")])
     body["Steps"][0]["CacheConfig"]["ExpireAfter"] = "PT1H"
-    happened(aws, body, "ages")
+    run_and_read_cache(aws, body, "ages")
     later = time.time() + 3600  # what was made until now is too old then; its reuse is not
-    assert happened(aws, body, "ages") == {"A": "cached"}
-    assert predicted(aws, body, "ages")["A"][0] == "cached"
-    assert predicted(aws, body, "ages", datetime.fromtimestamp(later, UTC))["A"][0] == "runs"
+    assert run_and_read_cache(aws, body, "ages") == {"A": "cached"}
+    assert predict_answers(aws, body, "ages")["A"][0] == "cached"
+    assert predict_answers(aws, body, "ages", datetime.fromtimestamp(later, UTC))["A"][0] == "runs"
     monkeypatch.setattr(step_cache, "time", SimpleNamespace(time=lambda: later))
-    assert happened(aws, body, "ages") == {"A": "runs"}
+    assert run_and_read_cache(aws, body, "ages") == {"A": "runs"}

@@ -83,7 +83,7 @@ def test_a_change_of_any_value_is_seen_in_its_step(studio: Studio):
 
 def test_a_change_to_a_state_and_back_is_the_same_change(studio: Studio):
     change = Change(("train.loop.strategy=fsdp", "retry.max_attempts=2", "data.input=s3://abc/d"))
-    one, other = studio.base.state, studio.compiled(change).state
+    one, other = studio.base.state, studio.compile_change(change).state
     there, back = compare(one, other), compare(other, one)
     swap = {"+": "-", "-": "+", "~": "~"}
 

@@ -51,7 +51,9 @@ def aws(tmp_path_factory: pytest.TempPathFactory):
         yield running
 
 
-def found(aws: Cloud, body: dict | None = None, name: str = NAME, **given: str) -> list[str]:
+def list_overwritten(
+    aws: Cloud, body: dict | None = None, name: str = NAME, **given: str
+) -> list[str]:
     started = apply_parameters(body or document(), given)
     outcomes = predict(started, name, History(aws.sm, name), datetime.now(UTC))
     assert body is None or {each.answer for each in outcomes} == {"cached"}
@@ -59,8 +61,8 @@ def found(aws: Cloud, body: dict | None = None, name: str = NAME, **given: str) 
 
 
 def test_what_nobody_wrote_to_since_is_as_it_was_read(aws: Cloud):
-    assert found(aws) == []
-    assert found(aws, InputUri="s3://bkt/nowhere") == []  # no earlier run read that
+    assert list_overwritten(aws) == []
+    assert list_overwritten(aws, InputUri="s3://bkt/nowhere") == []  # no earlier run read that
 
 
 def test_what_was_overwritten_or_added_is_counted_and_the_newest_named(
@@ -71,13 +73,13 @@ def test_what_was_overwritten_or_added_is_counted_and_the_newest_named(
     aws.put("raw/c/d", "text")
     aws.put("raw-2/b", "text")  # another folder
     aws.put(f"{CODE}/x", "text")  # named by its content
-    (said,) = found(aws)
+    (said,) = list_overwritten(aws)
     assert said.startswith("Read is cached, but 2 of 3 objects under s3://bkt/raw were written")
     assert "raw/c/d at 20" in said or "raw/b at 20" in said
     assert said.endswith("; put new data under a new prefix, or turn the step's cache off")
     assert aws.s3.get_object(Bucket="bkt", Key="raw/b")["LastModified"] > before
     monkeypatch.setattr(looking, "MOST", 2)
-    (said,) = found(aws)
+    (said,) = list_overwritten(aws)
     assert "of the first 2 objects under s3://bkt/raw" in said
 
 
@@ -103,18 +105,18 @@ def test_start_says_it_and_starts(aws: Cloud, monkeypatch: pytest.MonkeyPatch, c
 def test_a_step_whose_result_was_deleted_runs_and_so_does_what_follows(aws: Cloud):
     """As the emulator does it; nothing else has changed."""
 
-    def planned() -> dict[str, tuple[str, str]]:
+    def predict_steps() -> dict[str, tuple[str, str]]:
         history = History(aws.sm, NAME, s3=aws.s3)
         found = predict(document(), NAME, history, datetime.now(UTC))
         return {each.step: (each.answer, each.why) for each in found}
 
-    assert [answer for answer, _ in planned().values()] == ["cached", "cached"]
-    gone = planned()["Read"][1].rpartition(" ")[2]
+    assert [answer for answer, _ in predict_steps().values()] == ["cached", "cached"]
+    gone = predict_steps()["Read"][1].rpartition(" ")[2]
     for key in aws.keys(f"runs/{gone}/read"):
         aws.s3.delete_object(Bucket="bkt", Key=key)
     why = f"its result is gone: nothing is left in s3://bkt/runs/{gone}/read"
-    assert planned()["Read"] == ("runs", why)
-    assert planned()["Next"][0] == "runs"
+    assert predict_steps()["Read"] == ("runs", why)
+    assert predict_steps()["Next"][0] == "runs"
     after = aws.steps(aws.run(NAME)[0]["PipelineExecutionArn"])
     assert not [name for name, step in after.items() if "CacheHitResult" in step]
 
@@ -133,11 +135,11 @@ def test_a_result_that_another_run_wrote_over_is_not_passed_on_unsaid(aws: Cloud
 
     first = aws.run("fixed")[0]["PipelineExecutionArn"].rpartition("/")[2]
     time.sleep(1.1)
-    assert found(aws, body, "fixed", Rate="1") == []
+    assert list_overwritten(aws, body, "fixed", Rate="1") == []
     aws.run("fixed", {"Rate": "2"})
     time.sleep(1.1)
-    assert found(aws, body, "fixed", Rate="2") == []
-    (note,) = found(aws, body, "fixed", Rate="1")
+    assert list_overwritten(aws, body, "fixed", Rate="2") == []
+    (note,) = list_overwritten(aws, body, "fixed", Rate="1")
     many = "1 of 1 objects under s3://bkt/fixed/all were written after run"
     assert note.startswith(f"Make is cached, but {many} {first} made them (fixed/all/x at 20")
     assert note.endswith(f"; {looking.FIX_OUTPUT}")
@@ -145,5 +147,5 @@ def test_a_result_that_another_run_wrote_over_is_not_passed_on_unsaid(aws: Cloud
     assert "CacheHitResult" not in steps["Make"] and "CacheHitResult" in steps["Train"]
     time.sleep(1.1)
     aws.put("fixed/all/y", "by hand")
-    (note,) = found(aws, body, "fixed", Rate="1")
+    (note,) = list_overwritten(aws, body, "fixed", Rate="1")
     assert "1 of 2 objects under s3://bkt/fixed/all" in note

@@ -40,7 +40,7 @@ def costs(
     foresight=MappingProxyType({}),
 ):
     """(step → cost, total, list) of a change; ``seconds``: Train's earlier runs."""
-    made = studio.compiled(Change(overrides, body=body)).state
+    made = studio.compile_change(Change(overrides, body=body)).state
     history = History(None, None)
     for number, each in enumerate(seconds):
         run = _run(json.loads(studio.base.body))
@@ -131,13 +131,13 @@ LATER = {"Get": "Execution.PipelineName"}
 def test_where_no_limit_stands_or_only_a_run_knows_it_there_is_no_upper_bound(
     field: tuple[str, ...], value: dict | None, machines: str, studio: Studio
 ):
-    def changed(body: dict) -> None:
+    def change_field(body: dict) -> None:
         inside = body["Steps"][0]["Arguments"]
         for key in field[:-1]:
             inside = inside[key]
         inside.pop(field[-1]) if value is None else inside.update({field[-1]: value})
 
-    found, whole, _ = costs(studio, body=changed)
+    found, whole, _ = costs(studio, body=change_field)
     assert found["Shard"].machines == machines
     assert found["Shard"].limit is None and whole.limit is None and whole.usd_limit is None
 

@@ -26,7 +26,7 @@ def table(folder: Path, text: str, form: dict[str, Any]) -> Table:
     return read(folder, form)
 
 
-def analysed(folder: Path, text: str, baseline: Path | None = None, **more: str) -> Path:
+def analyse_text(folder: Path, text: str, baseline: Path | None = None, **more: str) -> Path:
     """Runs the job on ``text``; where its files are."""
     (folder / "in").mkdir(parents=True)
     (folder / "in/data.csv").write_text(text)
@@ -43,13 +43,13 @@ def analysed(folder: Path, text: str, baseline: Path | None = None, **more: str)
     return folder / "out"
 
 
-def found(folder: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
+def read_violations(folder: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
     """(feature, check) of the violations of ``text`` against BASE."""
-    base = analysed(folder / "base", BASE)
+    base = analyse_text(folder / "base", BASE)
     if changes:
         path = base / "constraints.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-    report = analysed(folder / "now", text, base) / "constraint_violations.json"
+    report = analyse_text(folder / "now", text, base) / "constraint_violations.json"
     return [
         (v["feature_name"], v["constraint_check_type"])
         for v in json.loads(report.read_text())["violations"]
@@ -57,7 +57,7 @@ def found(folder: Path, text: str, **changes: Any) -> list[tuple[str, str]]:
 
 
 def test_a_baseline_has_model_monitors_form(tmp_path: Path) -> None:
-    out = analysed(tmp_path, BASE)
+    out = analyse_text(tmp_path, BASE)
     document = json.loads((out / "statistics.json").read_text())
     assert document["dataset"] == {"item_count": 200}
     age, height, city = document["features"]
@@ -91,30 +91,30 @@ def test_a_baseline_has_model_monitors_form(tmp_path: Path) -> None:
     ],
 )
 def test_one_bad_cell_is_named(tmp_path, old: str, new: str, expected: list) -> None:
-    assert found(tmp_path, BASE.replace(old, new, 1)) == expected
+    assert read_violations(tmp_path, BASE.replace(old, new, 1)) == expected
 
 
 def test_a_column_of_text_that_holds_numbers_only_is_another_type(tmp_path: Path) -> None:
     numbers = BASE.replace(",A\n", ",1\n").replace(",B\n", ",2\n")
-    assert ("city", "data_type_check") in found(tmp_path, numbers)
+    assert ("city", "data_type_check") in read_violations(tmp_path, numbers)
 
 
 def test_drift_of_numbers_and_words_and_columns_that_come_and_go(tmp_path: Path) -> None:
     older = BASE.replace(",B\n", ",A\n").replace("\n2", "\n4").replace("city", "town")
     columns = [("Missing columns", "missing_column_check"), ("Extra columns", "extra_column_check")]
-    assert found(tmp_path / "names", older) == [*columns, ("age", "baseline_drift_check")]
-    words = found(tmp_path / "words", BASE.replace(",B\n", ",A\n"))
+    assert read_violations(tmp_path / "names", older) == [*columns, ("age", "baseline_drift_check")]
+    words = read_violations(tmp_path / "words", BASE.replace(",B\n", ",A\n"))
     assert words == [("city", "baseline_drift_check")]
     off = {"distribution_constraints": {"perform_comparison": "Disabled"}}
-    quiet = found(tmp_path / "off", BASE.replace(",B\n", ",A\n"), monitoring_config=off)
+    quiet = read_violations(tmp_path / "off", BASE.replace(",B\n", ",A\n"), monitoring_config=off)
     assert quiet == []
     rules = {"distribution_constraints": {"categorical_drift_method": "ChiSquared"}}
     with pytest.raises(DataError, match="city: categorical_drift_method 'ChiSquared': LInfinity"):
-        found(tmp_path / "other", BASE, monitoring_config=rules)
+        read_violations(tmp_path / "other", BASE, monitoring_config=rules)
 
 
 def test_words_too_many_to_be_compared_are_named(tmp_path: Path, capsys) -> None:
-    analysed(tmp_path, "user\n" + "".join(f"u{n}\n" for n in range(101)))
+    analyse_text(tmp_path, "user\n" + "".join(f"u{n}\n" for n in range(101)))
     assert "user: 101 distinct values, more than 100: their" in capsys.readouterr().out
 
 

@@ -70,7 +70,7 @@ def test_the_packed_function_tells_a_topic_of_a_run_that_failed(aws: Cloud):
     events.put_rule(Name="failed", EventPattern=json.dumps(pattern))
     events.put_targets(Rule="failed", Targets=[{"Id": "tell", "Arn": FUNCTION}])
     arn = aws.start("trainyard-prod")
-    aws.ended(arn)
+    aws.wait_for_execution(arn)
     took = until(lambda: sqs.receive_message(QueueUrl=url, WaitTimeSeconds=5).get("Messages"))
     told = json.loads(took[0]["Body"])
     run = arn.rpartition("/")[2]
@@ -86,7 +86,7 @@ def test_slack_is_told_and_its_address_is_in_no_message(
     aws: Cloud, monkeypatch: pytest.MonkeyPatch, status: int
 ):
     arn = aws.start("trainyard-prod")
-    aws.ended(arn)
+    aws.wait_for_execution(arn)
     server, address, got = _slack(status)
     secret = make_client(aws.endpoint, "secretsmanager").create_secret(
         Name=f"slack-{status}", SecretString=address

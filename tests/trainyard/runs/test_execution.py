@@ -11,7 +11,7 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p/execution/abcdefghijk
 STREAMS = ("j/algo-1-1795398686", "j/algo-1-1795398686/data-log", "j/algo-2-1795398686")
 
 
-def answered(model: Any, params: Any, **_: Any) -> tuple[Any, Any]:
+def answer_log_call(model: Any, params: Any, **_: Any) -> tuple[Any, Any]:
     """CloudWatch Logs, which has one line in each stream: the stream's name."""
     if model.name == "DescribeLogStreams":
         answer: Any = {"logStreams": [{"logStreamName": name} for name in STREAMS]}
@@ -23,7 +23,7 @@ def answered(model: Any, params: Any, **_: Any) -> tuple[Any, Any]:
 
 def client(service: str, _: str | None) -> Any:
     made = SESSION.client(service)
-    made.meta.events.register("before-call.*", answered)
+    made.meta.events.register("before-call.*", answer_log_call)
     return made
 
 

@@ -88,7 +88,7 @@ def test_a_run_that_is_only_watched_goes_on_and_one_is_told_so(cloud: Cloud, wat
 def test_a_file_is_looked_for_in_a_step_that_has_no_outputs(cloud: Cloud):
     cloud.create("bare", [process_step("Gate", "true")])
     arn = cloud.start("bare")
-    cloud.ended(arn)
+    cloud.wait_for_execution(arn)
     with apply_environment(cloud.endpoint.env):
         execution = Execution(arn)
         [gate] = execution.steps()

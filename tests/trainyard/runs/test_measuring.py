@@ -47,12 +47,12 @@ class Run:
         return iter(self.lines)
 
 
-def found(run: Run, of=lambda job: SETTING) -> list[Measurement | str]:
+def list_measurements(run: Run, of=lambda job: SETTING) -> list[Measurement | str]:
     return list(measure_trainings(run, of))  # type: ignore[arg-type]
 
 
 def test_the_median_of_a_log_counts_without_its_first_line():
-    [training] = found(Run(LINES))
+    [training] = list_measurements(Run(LINES))
     assert training == Measurement(job="arn:job-1", setting=SETTING, step_seconds=1.52, lines=3)
 
 
@@ -60,10 +60,14 @@ def test_what_cannot_be_told_says_why_and_only_trainings_that_succeeded_count():
     def unknown(job: Mapping[str, Any]) -> Setting:
         raise ForesightError("it has no GPU")
 
-    assert found(Run(LINES), unknown) == ["job-1: it has no GPU"]
-    [said] = found(Run(LINES[:2]))
+    assert list_measurements(Run(LINES), unknown) == ["job-1: it has no GPU"]
+    [said] = list_measurements(Run(LINES[:2]))
     assert isinstance(said, str) and "logged 1 times" in said and "log_interval" in said
-    assert found(Run(LINES, "Failed")) == found(Run(LINES, kind="ProcessingJob")) == []
+    assert (
+        list_measurements(Run(LINES, "Failed"))
+        == list_measurements(Run(LINES, kind="ProcessingJob"))
+        == []
+    )
 
 
 RUNS = {"first": Run(LINES), "second": Run(LINES), "none": Run(LINES[:2])}

@@ -22,7 +22,7 @@ from trainyard.runs.run_differences import (
 )
 
 
-def packed(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
+def pack_members(*members: tuple[tarfile.TarInfo, bytes]) -> bytes:
     found = io.BytesIO()
     with tarfile.open(fileobj=found, mode="w:gz") as tar:
         for member, content in members:
@@ -55,19 +55,21 @@ def test_only_regular_files_of_an_archive_count_and_none_reaches_the_disk(tmp_pa
     link, device = tarfile.TarInfo("link.py"), tarfile.TarInfo("tty")
     link.type, link.linkname, device.type = tarfile.SYMTYPE, "/etc/passwd", tarfile.CHRTYPE
     members = [(tarfile.TarInfo("./a.py"), b"1"), (tarfile.TarInfo("../../evil.py"), b"2")]
-    found = run_differences.read_archive(packed(*members, (link, b""), (device, b"")))
+    found = run_differences.read_archive(pack_members(*members, (link, b""), (device, b"")))
     assert list(found.files) == ["a.py", "../../evil.py"]
     assert found.fault == "" and list(tmp_path.iterdir()) == []
 
 
 def test_an_archive_that_unpacks_to_too_much_is_read_no_further(monkeypatch):
     monkeypatch.setattr(run_differences, "UNPACKED", 200_000)
-    bomb = packed((tarfile.TarInfo("a.py"), b"x"), (tarfile.TarInfo("zeros"), bytes(10_000_000)))
+    bomb = pack_members(
+        (tarfile.TarInfo("a.py"), b"x"), (tarfile.TarInfo("zeros"), bytes(10_000_000))
+    )
     found = run_differences.read_archive(bomb)
     assert list(found.files) == ["a.py"]
     assert "200,000" in found.fault
     monkeypatch.setattr(run_differences, "MOST_FILES", 1)
-    two = packed((tarfile.TarInfo("a"), b""), (tarfile.TarInfo("b"), b""))
+    two = pack_members((tarfile.TarInfo("a"), b""), (tarfile.TarInfo("b"), b""))
     assert (
         len(run_differences.read_archive(two).files) == 1
         and run_differences.read_archive(two).fault
@@ -81,7 +83,7 @@ def test_no_bytes_break_the_reading_and_a_damaged_archive_says_so(
     archive = gzip.compress(content) if zipped else content
     run_differences.read_archive(archive)
     run_differences.read_archive_file(archive, "a.py")
-    whole = bytearray(packed((tarfile.TarInfo("a.py"), b"print(1)\n" * 50)))
+    whole = bytearray(pack_members((tarfile.TarInfo("a.py"), b"print(1)\n" * 50)))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= data.draw(st.integers(1, 255))
     found = run_differences.read_archive(bytes(whole))
@@ -133,7 +135,7 @@ def test_names_of_the_run_say_nothing():
     assert make_comparison_key("2026-11-22", mine) != make_comparison_key("2026-11-23", yours)
 
 
-def _given(document: dict[str, Any], texts: dict[str, str], job: dict[str, Any]):
+def _resolve_inputs(document: dict[str, Any], texts: dict[str, str], job: dict[str, Any]):
     step = next(iter_steps(document["Steps"]))
     return step_inputs(step, resolve_parameters(document, texts), job)
 
@@ -157,14 +159,14 @@ def test_a_step_is_told_with_its_runs_values_and_what_others_made_by_name():
     lr = {"Name": "lr", "Type": "Float", "DefaultValue": 0.1}
     document = {"Parameters": [lr], "Steps": [step]}
     job = train("0.5", "here", "s3://b/runs/x1/shards", "s3://b/x1", Extra=1)
-    found = _given(document, {"lr": "0.5"}, job)
+    found = _resolve_inputs(document, {"lr": "0.5"}, job)
     texts = {path: one.text for path, one in found.fields.items()}
     assert texts["HyperParameters.lr"] == "0.5"
     assert texts["HyperParameters.from"] == "here"
     assert texts["InputDataConfig[train].S3Uri"] == "{Shard.Out}"
     assert texts["OutputDataConfig.S3OutputPath"] == "s3://b/{execution id}"
     assert found.uris["InputDataConfig[train].S3Uri"] == "s3://b/runs/x1/shards"
-    before = _given(document, {}, {})
+    before = _resolve_inputs(document, {}, {})
     assert before.fields["HyperParameters.from"].text == "{A.b}"
     assert "InputDataConfig[train].S3Uri" not in before.uris
 

@@ -27,7 +27,7 @@ class Training:
         return {"algo-1": ["Installing requirements"]}
 
 
-def done(job: dict) -> tuple[float, float] | None:
+def read_finished_step(job: dict) -> tuple[float, float] | None:
     metrics = {one["MetricName"]: one["Value"] for one in job["FinalMetricDataList"]}
     return (metrics["train:step"], 600) if metrics else None
 
@@ -39,7 +39,7 @@ def running(name: str) -> Step:
 @pytest.mark.parametrize("poll", [1.0, 7.0, 59.0])
 def test_a_training_tells_its_step_loss_pace_and_rest(poll: float):
     execution, lines = Training(), []
-    alive = SignsOfLife(Display(progress=done), clock=lambda: execution.now)
+    alive = SignsOfLife(Display(progress=read_finished_step), clock=lambda: execution.now)
     while execution.now < 5 * INTERVAL_S:
         lines += [
             (execution.now, text)
@@ -56,7 +56,7 @@ def test_a_training_tells_its_step_loss_pace_and_rest(poll: float):
 
 def test_a_training_without_metrics_shows_the_end_of_its_log():
     execution = Training()
-    alive = SignsOfLife(Display(progress=done), clock=lambda: execution.now)
+    alive = SignsOfLife(Display(progress=read_finished_step), clock=lambda: execution.now)
     assert list(alive.iter_quiet_steps(execution, [running("Train")])) == []
     alive._printed_at["Train"] = -INTERVAL_S
     [(_, text)] = alive.iter_quiet_steps(execution, [running("Train")])

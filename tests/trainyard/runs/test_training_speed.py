@@ -8,14 +8,16 @@ from trainyard.terminal import console
 USUAL = {STEP: 1.0, "data": 0.1, "forward_backward": 0.7, "communication": 0.1, "optimizer": 0.1}
 
 
-def expected(**seconds: float) -> ExpectedTime:
+def make_expected_time(**seconds: float) -> ExpectedTime:
     return ExpectedTime(seconds=USUAL | seconds, most=1.2, grounds="is foreseen")
 
 
 @pytest.mark.parametrize("part", ["data", "forward_backward", "communication", "optimizer"])
 def test_the_part_that_grew_most_is_named(part: str):
     found = USUAL | {STEP: 1.9, part: USUAL[part] + 0.8}
-    pace = Pace(found={**found, "checkpoint": 5.0}, expected=(expected(),))  # nobody expects saves
+    pace = Pace(
+        found={**found, "checkpoint": 5.0}, expected=(make_expected_time(),)
+    )  # nobody expects saves
     assert pace.is_slow and pace.slowest == part
     assert (
         f"most of the difference is {part}: {USUAL[part] + 0.8:.3g} s instead of "
@@ -25,7 +27,9 @@ def test_the_part_that_grew_most_is_named(part: str):
 
 
 def test_what_is_within_the_interval_is_not_slow_and_without_parts_the_step_is_told():
-    assert Pace(found=USUAL | {STEP: 1.19}, expected=(expected(),)).describe_slowness() == ""
+    assert (
+        Pace(found=USUAL | {STEP: 1.19}, expected=(make_expected_time(),)).describe_slowness() == ""
+    )
     assert Pace(found=USUAL | {STEP: 99.0}).describe_slowness() == ""  # nobody expects anything
     alone = ExpectedTime(seconds={STEP: 1.0}, most=1.2, grounds="is foreseen")  # without parts
     said = Pace(found={STEP: 3.0}, expected=(alone,)).describe_slowness()
@@ -33,7 +37,7 @@ def test_what_is_within_the_interval_is_not_slow_and_without_parts_the_step_is_t
 
 
 def test_the_first_expectation_counts_and_all_are_shown():
-    mine, other = estimate_expected_time([USUAL | {STEP: 3.0}]), expected()
+    mine, other = estimate_expected_time([USUAL | {STEP: 3.0}]), make_expected_time()
     assert mine and mine.most == pytest.approx(SLACK * 3)
     pace = Pace(found=USUAL | {STEP: 2.0}, expected=(mine, other))
     assert not pace.is_slow

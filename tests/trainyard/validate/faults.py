@@ -27,7 +27,7 @@ class Edit(NamedTuple):
     change: Callable[[dict], None]
     place: Keys
 
-    def made(self) -> dict:
+    def make_definition(self) -> dict:
         """The definition with the change."""
         document = copy.deepcopy(load(self.base))
         self.change(document)
@@ -46,17 +46,17 @@ class Fault:
     def path(self) -> str:
         return json_path(self.edit.place)
 
-    def found(self) -> list[Finding]:
+    def find_findings(self) -> list[Finding]:
         """What validation says of the definition with the mistake in it."""
-        return check(json.dumps(self.edit.made()))
+        return check(json.dumps(self.edit.make_definition()))
 
 
-def of(rule: str, *edits: Edit) -> list[Fault]:
+def seed(rule: str, *edits: Edit) -> list[Fault]:
     return [Fault(rule, edit) for edit in edits]
 
 
-def warned(rule: str, *edits: Edit) -> list[Fault]:
-    return [replace(fault, severity="warning") for fault in of(rule, *edits)]
+def make_warnings(rule: str, *edits: Edit) -> list[Fault]:
+    return [replace(fault, severity="warning") for fault in seed(rule, *edits)]
 
 
 def errors(body: str) -> list[Finding]:
@@ -142,7 +142,7 @@ def both(one: Edit, other: Edit) -> Edit:
     return other._replace(change=change)
 
 
-def at(path: str, edit: Edit) -> Edit:
+def place_at(path: str, edit: Edit) -> Edit:
     """The edit whose mistake is found at ``path``."""
     return edit._replace(place=keys(path))
 
@@ -152,7 +152,7 @@ def around(edit: Edit) -> Edit:
     return edit._replace(place=edit.place[:-1])
 
 
-def within(edit: Edit, *further: str | int) -> Edit:
+def place_within(edit: Edit, *further: str | int) -> Edit:
     """The edit whose mistake is found further inside."""
     return edit._replace(place=(*edit.place, *further))
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: f"{fault.rule}-{fault.path}")
 def test_fault_is_caught(fault: Fault):
-    found = fault.found()
+    found = fault.find_findings()
     assert (fault.rule, fault.severity, fault.path) in {(f.rule, f.severity, f.path) for f in found}
     for finding in found:
         assert all((finding.problem, finding.why, finding.fix, finding.source)), finding

@@ -52,7 +52,7 @@ def test_the_sdks_definitions_are_valid(base: str):
     ],
 )
 def test_what_the_service_takes_is_valid(edit: Edit):
-    assert errors(json.dumps(edit.made())) == []
+    assert errors(json.dumps(edit.make_definition())) == []
 
 
 def test_they_have_every_step_type():
@@ -63,7 +63,7 @@ def test_they_have_every_step_type():
     assert set().union(*(types(load(base)["Steps"]) for base in BASES)) == set(STEP_TYPES)
 
 
-def compiled(name: str, *overrides: str) -> str:
+def compile_recipe(name: str, *overrides: str) -> str:
     from pipelines.definition import build
     from pipelines.recipe.environments import resolve_account
     from pipelines.recipe.read_recipe import load as read
@@ -75,7 +75,7 @@ def compiled(name: str, *overrides: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=list(RECIPES))
 def test_our_recipes_are_valid(recipe: tuple[str, ...]):
-    assert errors(compiled(*recipe)) == []
+    assert errors(compile_recipe(*recipe)) == []
 
 
 @pytest.mark.slow
@@ -97,7 +97,9 @@ def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(monkeypatch: pytes
         description="",
         region="us-east-1",
         role="arn:aws:iam::111122223333:role/x",
-        body=json.dumps(put("training/0/AlgorithmSpecification/TrainingInputMode", "Fil").made()),
+        body=json.dumps(
+            put("training/0/AlgorithmSpecification/TrainingInputMode", "Fil").make_definition()
+        ),
         assets=(),
         max_parallel_steps=1,
         tags={},

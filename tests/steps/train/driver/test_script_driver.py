@@ -179,7 +179,7 @@ sys.exit(subprocess.call([sys.executable, str(here / os.environ["SM_ENTRY_SCRIPT
 """
 
 
-def started(job: Path, **code: str) -> subprocess.Popen[str]:
+def start_driver(job: Path, **code: str) -> subprocess.Popen[str]:
     """Start the driver with a launcher of the project's own, and this code beside it."""
     put(job / "input/data/code", {f"{name}.py": text for name, text in code.items()})
     text = Path(driver.__file__).read_text().replace("/opt/ml", str(job))
@@ -219,7 +219,7 @@ def test_a_script_that_saves_no_model_fails(job: Path, files, holds):
         f"p.write_text({text!r})\n"
         for name, text in files.items()
     )
-    process = started(job, own=f"from pathlib import Path\n{lines}")
+    process = start_driver(job, own=f"from pathlib import Path\n{lines}")
     printed, failure = process.communicate()[0], job / "output/failure"
     assert (process.returncode, failure.exists()) == ((0, False) if holds is None else (1, True))
     if holds is None:
@@ -232,7 +232,7 @@ def test_a_script_that_saves_no_model_fails(job: Path, files, holds):
 
 
 def test_an_own_driver_starts_the_script_and_sigterm_goes_on_to_it(job: Path):
-    process = started(job, train=SCRIPT, own=OWN)
+    process = start_driver(job, train=SCRIPT, own=OWN)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)
     assert process.stdout.read() == "saved\n"

@@ -40,7 +40,7 @@ START = {"start_from": json.dumps({"model": "s3://bucket/base/model.tar.gz"})}
 EXACT = 1e-12  # relative, in float64
 
 
-def tuned(**adapters) -> dict:
+def make_adapter_settings(**adapters) -> dict:
     return START | {"tuning": json.dumps({"adapters": {"rank": 2, "dropout": 0.1} | adapters})}
 
 
@@ -73,7 +73,7 @@ def beginning(base: Path, root: Path, start: Path | None = None) -> Path:
 def alone(base, tmp_path_factory) -> Path:
     """Train adapters in a single process."""
     root = beginning(base, tmp_path_factory.mktemp("alone") / "ml")
-    job.main(arguments(root, SHORT | tuned()))
+    job.main(arguments(root, SHORT | make_adapter_settings()))
     return root
 
 
@@ -104,7 +104,7 @@ def test_a_resumed_one_is_bitwise_the_same(alone, tmp_path):
     shutil.copytree(alone, again)
     for path in [*again.glob("checkpoints/*/step-00000006"), again / "model"]:
         shutil.rmtree(path)
-    job.main(arguments(again, SHORT | tuned()))
+    job.main(arguments(again, SHORT | make_adapter_settings()))
     name = "model/adapter/adapter_model.safetensors"
     assert (again / name).read_bytes() == (alone / name).read_bytes()
     assert losses(again) == losses(alone)
@@ -120,7 +120,9 @@ def test_ddp_and_fsdp_give_the_curve_of_one_process_and_resume_bitwise(base, alo
             "activation_checkpointing": "full",
         },
     }
-    worlds.train_and_resume({r: SHORT | tuned() | c for r, c in cases.items()}, 2, STEPS)
+    worlds.train_and_resume(
+        {r: SHORT | make_adapter_settings() | c for r, c in cases.items()}, 2, STEPS
+    )
     for root, case in cases.items():
         assert distance(losses(root), losses(alone)) < EXACT, case
         first, second, one = (
@@ -158,7 +160,7 @@ def test_the_base_may_be_a_hugging_face_folder_and_the_model_merged(base, alone,
     assert len(list(folder.glob("*.safetensors"))) > 1
     start = {"start_from": json.dumps({"hugging_face": "s3://bucket/base/"})}
     root = beginning(base, tmp_path / "ml", folder)
-    job.main(arguments(root, SHORT | tuned(merge=True) | start))
+    job.main(arguments(root, SHORT | make_adapter_settings(merge=True) | start))
     assert losses(root) == losses(alone)
     merged = AutoModelForCausalLM.from_pretrained(root / "model", dtype=torch.float64)
     found = logits(open_artifact(alone / "model", base / "start")[1].double())
@@ -168,15 +170,15 @@ def test_the_base_may_be_a_hugging_face_folder_and_the_model_merged(base, alone,
     assert told["training"]["parts"]["start"] == {"hugging_face": hash_model_files(folder)}
 
 
-def pickled(folder: Path) -> None:
+def rename_to_pickle(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
 
 
-def replaced(folder: Path) -> None:
+def empty_tokenizer(folder: Path) -> None:
     (folder / "tokenizer.json").write_text("{}")
 
 
-def described(**changes) -> Callable[[Path], object]:
+def make_config_change(**changes) -> Callable[[Path], object]:
     def change(folder: Path) -> None:
         path = folder / "config.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
@@ -185,20 +187,20 @@ def described(**changes) -> Callable[[Path], object]:
 
 
 @pytest.mark.parametrize(("damage", "expected"), [
-    (pickled, "pytorch_model.bin: is a pickle, which runs code when it is read"),
-    (replaced, "start_from: the SHA-256 of s3://bucket/base/ is"),
-    (described(num_key_value_heads=4), "workload.config.kv_heads is 2, the base has 4"),
-    (described(model_type="gpt2"), "model_type is 'gpt2'"),
+    (rename_to_pickle, "pytorch_model.bin: is a pickle, which runs code when it is read"),
+    (empty_tokenizer, "start_from: the SHA-256 of s3://bucket/base/ is"),
+    (make_config_change(num_key_value_heads=4), "workload.config.kv_heads is 2, the base has 4"),
+    (make_config_change(model_type="gpt2"), "model_type is 'gpt2'"),
     (lambda folder: (folder / "config.json").unlink(), "holds no config.json, but"),
 ])  # fmt: skip
 def test_a_folder_that_is_no_base_is_refused_by_name(base, tmp_path, damage, expected):
     root = beginning(base, tmp_path / "ml", base / "model")
     folder = root / "input/data/start"
     asked = {"hugging_face": "s3://bucket/base/"}
-    if damage is replaced:
+    if damage is empty_tokenizer:
         asked["model_sha256"] = hash_model_files(folder)
     damage(folder)
-    assert expected in failure(root, tuned() | {"start_from": json.dumps(asked)})
+    assert expected in failure(root, make_adapter_settings() | {"start_from": json.dumps(asked)})
 
 
 def failure(root: Path, settings: dict) -> str:

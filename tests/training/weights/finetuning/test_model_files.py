@@ -23,7 +23,7 @@ def folder(tmp_path_factory) -> Path:
     return write(tmp_path_factory.mktemp("model"))
 
 
-def archived(folder: Path, target: Path) -> Path:
+def archive_folder(folder: Path, target: Path) -> Path:
     target.mkdir()
     with tarfile.open(target / "model.tar.gz", "w:gz") as tar:
         for path in sorted(folder.iterdir()):
@@ -49,7 +49,7 @@ def test_every_file_belongs_to_its_identity(folder, tmp_path):
 
 
 def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):
-    archive = archived(folder, tmp_path / "archive")
+    archive = archive_folder(folder, tmp_path / "archive")
     workload = load("language_model", SETTINGS)
     both = [
         base_model.read_weights(workload, "language_model", one, "s3://x")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 SIDE = 200
 
 
-def _drawn(draw: Callable[[Tensor], object]) -> type[nn.Module]:
+def _make_model_class(draw: Callable[[Tensor], object]) -> type[nn.Module]:
     class Model(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -55,7 +55,7 @@ DRAWS = {
 def test_numbers_are_distributed_as_torchs_own(name):
     """Compares two samples by Kolmogorov and Smirnov's distance, and the first two moments."""
     torch.manual_seed(0)
-    model = _drawn(DRAWS[name])
+    model = _make_model_class(DRAWS[name])
     theirs, ours = (
         made.weight.detach() for made in (model(), materialize_model(build_on_meta(model, 1)))
     )

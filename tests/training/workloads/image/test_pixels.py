@@ -21,7 +21,7 @@ from training.workloads.image.pixels import (
 SETTINGS = ImageConfig(**CONFIG)
 
 
-def saved(image: Image.Image, format_: str) -> bytes:
+def encode_image(image: Image.Image, format_: str) -> bytes:
     file = io.BytesIO()
     image.save(file, format_, quality=95)
     return file.getvalue()
@@ -60,7 +60,7 @@ def test_a_seed_decides_the_pixels_and_none_takes_the_middle(format_):
 
 def test_half_of_the_images_are_mirrored():
     whole = SETTINGS.model_copy(update={"crop_area": (1, 1), "crop_ratio": 1.0})
-    wide = saved(Image.fromarray(np.tile(np.arange(32, dtype=np.uint8) * 8, (32, 1))), "PNG")
+    wide = encode_image(Image.fromarray(np.tile(np.arange(32, dtype=np.uint8) * 8, (32, 1))), "PNG")
     found = [read_crop(wide, whole, seed) for seed in range(100)]
     mirrored = [one[0, 0, 0] > one[0, -1, 0] for one in found]
     assert 30 < sum(mirrored) < 70
@@ -69,7 +69,7 @@ def test_half_of_the_images_are_mirrored():
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
-    content = saved(Image.new(mode, (20, 20)), "TIFF")
+    content = encode_image(Image.new(mode, (20, 20)), "TIFF")
     config = SETTINGS.model_copy(update={"channels": channels})
     assert explain_undecodable(content) is None
     assert read_crop(content, config, 1).shape == (16, 16, channels)
@@ -79,7 +79,8 @@ def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
     """The limit is the difference between scalings."""
     smooth = Image.effect_noise((32, 32), 60).resize((512, 512), Image.Resampling.BICUBIC)
     jpeg, png = (
-        read_crop(saved(smooth, format_), SETTINGS, None).astype(int) for format_ in ("JPEG", "PNG")
+        read_crop(encode_image(smooth, format_), SETTINGS, None).astype(int)
+        for format_ in ("JPEG", "PNG")
     )
     assert np.abs(jpeg - png).mean() < 6
 

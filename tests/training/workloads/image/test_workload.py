@@ -35,7 +35,7 @@ pytestmark = pytest.mark.long
 COUNT = 60
 
 
-def sharded(root: Path, files: dict[str, bytes], *arguments: str, **columns: str) -> Path:
+def run_shard_job(root: Path, files: dict[str, bytes], *arguments: str, **columns: str) -> Path:
     """Run the shard job on these files; return the folder of its splits."""
     for name, content in files.items():
         (root / "raw" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ def sharded(root: Path, files: dict[str, bytes], *arguments: str, **columns: str
 
 @pytest.fixture(scope="module")
 def splits(tmp_path_factory) -> Path:
-    return sharded(tmp_path_factory.mktemp("splits"), folder(COUNT))
+    return run_shard_job(tmp_path_factory.mktemp("splits"), folder(COUNT))
 
 
 @pytest.fixture(scope="module")
@@ -79,22 +79,22 @@ def test_the_dataset_is_the_same_however_images_are_spread(splits: Path, tmp_pat
         "twice": {"a.parquet": parquet(files), **files},
     }
     for name, layout in layouts.items():
-        assert fingerprints(sharded(tmp_path / name, layout)) == fingerprints(splits), name
+        assert fingerprints(run_shard_job(tmp_path / name, layout)) == fingerprints(splits), name
     tars = {"x/1.tar": archive(halves[1]), "x/2.tar.gz": gzip.compress(archive(halves[0]))}
-    out = sharded(tmp_path / "tar", tars, image="jpg;png", label="cls")
+    out = run_shard_job(tmp_path / "tar", tars, image="jpg;png", label="cls")
     assert fingerprints(out) == fingerprints(splits)
 
 
 def test_images_that_cannot_be_decoded_are_quarantined_by_their_names(tmp_path: Path):
     files = folder(20)
     files["dark/0000.png"] = files["dark/0000.png"][:300]
-    out = sharded(tmp_path, files, "--max_bad_share", "0.1")
+    out = run_shard_job(tmp_path, files, "--max_bad_share", "0.1")
     [path] = (path for path in out.glob("quarantine/*.jsonl"))
     told = json.loads(path.read_text())
     assert told["source"] == "dark/0000.png" and told["line"] == 1
     assert told["reason"].startswith("column 'bytes' is an image that cannot be decoded")
     with pytest.raises(SystemExit):
-        sharded(tmp_path / "strict", files)
+        run_shard_job(tmp_path / "strict", files)
 
 
 def slices(out: Path, *names: str) -> tuple[set[str], ...]:
@@ -109,13 +109,13 @@ def test_by_folder_an_evaluation_is_sliced_by_source(tmp_path: Path):
     files = {
         f"camera{n % 2}/{n}.parquet": parquet({f"{n % 3}/x.png": picture(n)}) for n in range(30)
     }
-    sources, labels = slices(sharded(tmp_path, files, "--by_folder"), "source", "label")
+    sources, labels = slices(run_shard_job(tmp_path, files, "--by_folder"), "source", "label")
     assert sources == {"camera0", "camera1"} and labels <= {"0", "1", "2"}
 
 
 def test_of_several_inputs_the_folders_below_them_are_the_labels(tmp_path: Path):
     files = {f"camera{n % 2}/{LABELS[n // 2 % 2]}/{n}.png": picture(n) for n in range(40)}
-    out = sharded(tmp_path, files, "--inputs", "camera0", "camera1")
+    out = run_shard_job(tmp_path, files, "--inputs", "camera0", "camera1")
     assert slices(out, "source", "label") == ({"camera0", "camera1"}, {*LABELS})
 
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.training.trainings import evaluated, loss_of, write_dataset
+from tests.training.trainings import compute_metrics, loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.tools.contract_tests.scoring_rules import join_blocks
 from training.workloads import load
@@ -25,17 +25,17 @@ def records(pairs: list[tuple[str, str]]) -> pa.RecordBatch:
     )
 
 
-def packed(workload, pairs: list[tuple[str, str]]) -> dict[str, np.ndarray]:
+def pack_pairs(workload, pairs: list[tuple[str, str]]) -> dict[str, np.ndarray]:
     packer = workload.packing.packer()
     parts = packer.add(records(pairs)), packer.flush()
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def tensors(workload, pairs: list[tuple[str, str]]) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(array) for name, array in packed(workload, pairs).items()}
+    return {name: torch.from_numpy(array) for name, array in pack_pairs(workload, pairs).items()}
 
 
-def seeded(config: dict) -> tuple:
+def load_seeded_model(config: dict) -> tuple:
     """Return a workload and its model, in evaluation mode."""
     torch.manual_seed(0)
     workload = load("language_model", config)
@@ -44,7 +44,7 @@ def seeded(config: dict) -> tuple:
 
 def dataset(folder, workload, pairs) -> Dataset:
     packing = workload.packing
-    samples = packed(workload, pairs)
+    samples = pack_pairs(workload, pairs)
     write_dataset(folder, samples, packing.fields, shard_bytes=200, workload=packing.info)
     return Dataset(folder)
 
@@ -55,7 +55,7 @@ TEXTS = st.text("abcö", max_size=20)
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
 def test_a_sample_is_the_end_of_its_prompt_and_the_completion_which_alone_counts(pairs):
     workload = load("language_model", SMALL)
-    samples = packed(workload, pairs)
+    samples = pack_pairs(workload, pairs)
     found = samples["tokens"].tolist(), samples["counted"]
     for (prompt, said), row, counted in zip(pairs, *found, strict=True):
         before, after = list(prompt.encode()), [*said.encode(), END]
@@ -67,7 +67,7 @@ def test_a_sample_is_the_end_of_its_prompt_and_the_completion_which_alone_counts
 
 
 def test_the_loss_is_of_the_completion_alone():
-    workload, model = seeded(SMALL)
+    workload, model = load_seeded_model(SMALL)
     batch = tensors(workload, [("ab", "cd")])
     total, count = loss_of(workload, model, batch)
     log_p = torch.log_softmax(model(batch["tokens"][:, :-1].long()), -1)[0]
@@ -77,10 +77,10 @@ def test_the_loss_is_of_the_completion_alone():
 
 
 def test_the_scores_of_examples_add_up_to_the_loss_and_equal_ones_have_one_name(tmp_path):
-    workload, model = seeded(SMALL)
+    workload, model = load_seeded_model(SMALL)
     pairs = [("ab", "cd"), ("x", "yz"), ("ab", "cd"), ("", "")]
     data = dataset(tmp_path, workload, pairs)
-    found = evaluated(workload, model, data)
+    found = compute_metrics(workload, model, data)
     total, count = loss_of(workload, model, tensors(workload, pairs))
     assert found["loss"]["value"] == pytest.approx(total.item() / count.item(), rel=1e-5)
     names = join_blocks(list(workload.examples(data)))["example"].tolist()
@@ -95,9 +95,9 @@ TOGETHER = SMALL | {"attend": "document"}
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8), st.integers(1, 8))
 def test_examples_that_share_samples_are_those_that_have_one_each(pairs, cut):
     """Samples hold them in order, as many as fit, whatever batches they come in."""
-    each = packed(load("language_model", SMALL), pairs)
+    each = pack_pairs(load("language_model", SMALL), pairs)
     workload = load("language_model", TOGETHER)
-    together, wide = packed(workload, pairs), workload.packing.width
+    together, wide = pack_pairs(workload, pairs), workload.packing.width
     packer = workload.packing.packer()
     parts = [packer.add(records(part)) for part in (pairs[:cut], pairs[cut:])] + [packer.flush()]
     for name, whole in together.items():
@@ -116,7 +116,7 @@ def test_the_examples_of_a_sample_cost_what_they_cost_alone_and_have_the_same_na
     pairs = [("ab", "cd"), ("x", "yz"), ("", "q"), ("ab", "cd"), ("a prompt", "and long"), ("", "")]
     found = []
     for config in (SMALL, TOGETHER):
-        workload, model = seeded(config)
+        workload, model = load_seeded_model(config)
         with torch.no_grad():
             model.embedding.weight.mul_(20)
         data = dataset(tmp_path / config.get("attend", "each"), workload, pairs)
@@ -132,10 +132,10 @@ def test_the_examples_of_a_sample_cost_what_they_cost_alone_and_have_the_same_na
 
 
 def test_a_request_is_a_prompt_with_its_completion(tmp_path):
-    workload, model = seeded(SMALL)
+    workload, model = load_seeded_model(SMALL)
     with torch.inference_mode():
         [answer] = workload.answers(model, [{"prompt": "ab", "completion": "cd"}])
-    found = evaluated(workload, model, dataset(tmp_path, workload, [("ab", "cd")]))
+    found = compute_metrics(workload, model, dataset(tmp_path, workload, [("ab", "cd")]))
     assert answer["bits_per_byte"] == pytest.approx(found["bits_per_byte"]["value"])
     assert (answer["tokens"], answer["bytes"]) == (3, 2)
     assert json.dumps(workload.packing.info)

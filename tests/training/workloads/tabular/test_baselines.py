@@ -37,7 +37,7 @@ def evaluate(train, test, limit=10**6):
     return measure_baselines(workload, train, test, limit)
 
 
-def fitted(kind: type, folder, frame, settings=CALM) -> tuple[Any, Samples]:
+def fit_baseline(kind: type, folder, frame, settings=CALM) -> tuple[Any, Samples]:
     """Return (a baseline of this kind, the training samples that it has learned from)."""
     train = dataset(folder, settings, {"a": frame})
     workload = load("tabular", settings)
@@ -80,7 +80,7 @@ def test_groups_are_held_out_as_a_whole(tmp_path):
     strengths = []
     for settings in (CALM, CALM | {"group": "day"}):
         folder = tmp_path / str(len(settings))
-        strengths.append(fitted(baselines.Regression, folder, frame, settings)[0].strength)
+        strengths.append(fit_baseline(baselines.Regression, folder, frame, settings)[0].strength)
     assert strengths == [max(baselines.STRENGTHS), min(baselines.STRENGTHS)]
 
 
@@ -118,7 +118,7 @@ def test_trees_are_the_same_with_one_thread_and_with_two(tmp_path, monkeypatch):
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            trees, samples = fitted(BoostedTrees, tmp_path / str(threads), frame)
+            trees, samples = fit_baseline(BoostedTrees, tmp_path / str(threads), frame)
             logits.append(trees.compute_logits(samples))
     finally:
         torch.set_num_threads(before)
@@ -130,7 +130,7 @@ def test_of_a_category_with_many_values_the_rarest_share_a_code(tmp_path):
     values = np.where(np.arange(2000) < 1000, "common", random.integers(0, 400, 2000).astype(str))
     frame = table(2000, 1).assign(colour=values)
     frame["delay"] = np.where((values == "common") ^ (random.random(2000) < 0.05), 30.0, 15.0)
-    trees, samples = fitted(BoostedTrees, tmp_path, frame)
+    trees, samples = fit_baseline(BoostedTrees, tmp_path, frame)
     codes = trees.columns.encode_samples(samples)[:, 0]
     assert codes.max() == 254 and (codes == 0).sum() == 1000
     assert (trees.compute_logits(samples)[codes == 0] > 0).all()
@@ -142,8 +142,8 @@ def test_rounds_are_chosen_on_whole_groups(tmp_path):
     days = np.tile(np.arange(100), 20)
     frame = table(2000, 1).assign(weight=days.astype(float), day=days.astype(str))
     frame["delay"] = np.where((random.random(100) < 0.5)[days], 15.0, 30.0)
-    alone, _ = fitted(BoostedTrees, tmp_path / "alone", frame)
-    grouped, _ = fitted(BoostedTrees, tmp_path / "grouped", frame, CALM | {"group": "day"})
+    alone, _ = fit_baseline(BoostedTrees, tmp_path / "alone", frame)
+    grouped, _ = fit_baseline(BoostedTrees, tmp_path / "grouped", frame, CALM | {"group": "day"})
     assert grouped.rounds <= 2 < alone.rounds
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.training.trainings import check_shares, evaluated, loss_of
+from tests.training.trainings import check_shares, compute_metrics, loss_of
 from tests.training.workloads.tabular.tables import (
     SETTINGS,
     dataset,
@@ -25,7 +25,7 @@ from training.workloads.tabular.config import SPEC
 from trainyard.common.errors import DataError, TrainingError
 
 
-def fitted(folder: Path, settings: dict = SETTINGS, **frames: pd.DataFrame) -> tuple:
+def fit_workload(folder: Path, settings: dict = SETTINGS, **frames: pd.DataFrame) -> tuple:
     """Return (workload, the dataset that it has learned from), made of the frames by name."""
     data, found = dataset(folder, settings, frames), load("tabular", settings)
     found.fit(data)
@@ -33,18 +33,18 @@ def fitted(folder: Path, settings: dict = SETTINGS, **frames: pd.DataFrame) -> t
 
 
 @pytest.fixture(scope="module")
-def learned(tmp_path_factory) -> tuple[Workload, Dataset]:
-    return fitted(tmp_path_factory.mktemp("train"), a=table(300, 1), b=table(500, 2))
+def fitted_workload(tmp_path_factory) -> tuple[Workload, Dataset]:
+    return fit_workload(tmp_path_factory.mktemp("train"), a=table(300, 1), b=table(500, 2))
 
 
 @pytest.fixture
-def workload(learned) -> Workload:
-    return learned[0]
+def workload(fitted_workload) -> Workload:
+    return fitted_workload[0]
 
 
 @pytest.fixture
-def train(learned) -> Dataset:
-    return learned[1]
+def train(fitted_workload) -> Dataset:
+    return fitted_workload[1]
 
 
 def tensors(samples) -> dict[str, torch.Tensor]:
@@ -69,11 +69,11 @@ def test_the_features_are_those_of_the_training_split(workload):
 
 def test_what_other_splits_hold_changes_nothing(tmp_path):
     """Values that only the test split has, and numbers of another size, have no effect."""
-    found, train = fitted(tmp_path / "train", a=table(200, 1))
+    found, train = fit_workload(tmp_path / "train", a=table(200, 1))
     strange = table(200, 2).assign(colour="violet", weight=lambda frame: frame["weight"] * 1000)
     test = dataset(tmp_path / "test", SETTINGS, {"a": strange})
     before = dict(found.files())
-    evaluated(found, found.model().eval(), test)
+    compute_metrics(found, found.model().eval(), test)
     measure_baselines(found, train, test, 10**6)
     assert dict(found.files()) == before
     assert "violet" not in before["features.json"].decode()
@@ -81,13 +81,15 @@ def test_what_other_splits_hold_changes_nothing(tmp_path):
 
 def test_the_features_do_not_depend_on_who_counted_what(tmp_path):
     objects = {name: table(100, seed) for seed, name in enumerate("abcd")}
-    one, _ = fitted(tmp_path / "one", **objects)
-    other, _ = fitted(tmp_path / "other", **dict(reversed(objects.items())))
+    one, _ = fit_workload(tmp_path / "one", **objects)
+    other, _ = fit_workload(tmp_path / "other", **dict(reversed(objects.items())))
     assert one.files() == other.files()
 
 
 def test_rare_values_and_new_ones_share_an_embedding(tmp_path):
-    found, _ = fitted(tmp_path, a=table(50).assign(colour=["red"] * 47 + ["twice"] * 2 + ["once"]))
+    found, _ = fit_workload(
+        tmp_path, a=table(50).assign(colour=["red"] * 47 + ["twice"] * 2 + ["once"])
+    )
     batch = rows(*((value, "S", 0, 0) for value in ("once", "never", None, "red", "twice")))
     ids = found.model().encoder.encode_hashes(batch["categories"])[:, 0].tolist()
     assert ids[:3] == [0, 0, 0] and sorted(ids[3:]) == [1, 2]
@@ -125,14 +127,14 @@ def test_numbers_are_normalised_cut_off_far_out_and_missing_ones_are_flagged(wor
 
 
 def test_a_column_that_never_changes_is_no_division_by_zero(tmp_path):
-    found, _ = fitted(tmp_path, a=table(50).assign(weight=7.0, age=np.nan))
+    found, _ = fit_workload(tmp_path, a=table(50).assign(weight=7.0, age=np.nan))
     encoded = found.model().encoder.normalize_numbers(torch.tensor([[7.0, torch.nan], [7.0, 3.0]]))
     assert encoded.tolist() == [[0, 0, 0, 1], [0, 3, 0, 0]]
 
 
 @pytest.mark.parametrize("without", ["categories", "numbers"])
 def test_either_kind_of_column_is_enough(tmp_path, without):
-    found, train = fitted(tmp_path, SETTINGS | {without: []}, a=table(200))
+    found, train = fit_workload(tmp_path, SETTINGS | {without: []}, a=table(200))
     total, count = loss_of(found, found.model(), tensors(train.read(np.arange(20))))
     total.backward()
     assert count == 20 and total.isfinite()
@@ -176,7 +178,7 @@ def test_damaged_features_are_refused(tmp_path, content):
 
 @pytest.mark.parametrize("kind", ["dropout", "embedding_dropout"])
 def test_dropout_is_for_training_alone(tmp_path, kind):
-    found, train = fitted(tmp_path, SETTINGS | {kind: 0.5}, a=table(50))
+    found, train = fit_workload(tmp_path, SETTINGS | {kind: 0.5}, a=table(50))
     model, batch = found.model(), tensors(train.read(np.arange(20)))
     inputs = batch["categories"], batch["numbers"]
     assert not torch.equal(model(*inputs), model(*inputs))
@@ -195,7 +197,7 @@ def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
         total, count = loss_of(workload, model, batch)
         (total / count).backward()
         optimizer.step()
-    found = evaluated(workload, model.eval(), test)
+    found = compute_metrics(workload, model.eval(), test)
     baselines = measure_baselines(workload, train, test, 10**6)
     assert set(found) == set(baselines["base_rate"]) == {"log_loss", "auc", "accuracy", "brier"}
     assert found["accuracy"]["value"] > 0.85
@@ -205,7 +207,7 @@ def test_training_learns_what_no_straight_line_can(workload, train, tmp_path):
 
 
 def test_a_row_says_its_slices_in_the_words_of_the_data(tmp_path):
-    found, _ = fitted(tmp_path / "train", a=table(200, 1))
+    found, _ = fit_workload(tmp_path / "train", a=table(200, 1))
     frame = table(60, 2)
     frame.loc[:4, "colour"] = "violet"
     test = dataset(tmp_path / "test", SETTINGS, {"b": frame})
@@ -219,7 +221,7 @@ def test_a_row_says_its_slices_in_the_words_of_the_data(tmp_path):
 
 def test_a_row_says_which_input_it_comes_from_unless_a_column_is_called_so(tmp_path):
     """Uses a dataset of two units; a mixture's units have a folder before their names."""
-    found, test = fitted(tmp_path, web=table(30, 2), code=table(9, 3))
+    found, test = fit_workload(tmp_path, web=table(30, 2), code=table(9, 3))
     columns = join_blocks(list(found.scores(found.model().eval(), test, ["source", "colour"])))
     assert columns["slice.source"].tolist() == ["code"] * 9 + ["web"] * 30
     assert columns["group"].tolist() == list(range(39))
@@ -248,7 +250,7 @@ def test_the_rows_of_shares_are_those_of_the_whole(workload, train, monkeypatch)
 def test_another_model_is_scored_on_the_same_rows_with_the_same_slices(workload, train, tmp_path):
     """The champion learned another vocabulary: the challenger decides the slices."""
     frame = table(300, 7).assign(colour="green")
-    older, _ = fitted(tmp_path, SETTINGS | {"hidden": [8]}, z=frame)
+    older, _ = fit_workload(tmp_path, SETTINGS | {"hidden": [8]}, z=frame)
     ours, theirs = (
         list(workload.scores(model.eval(), train, ["colour"]))
         for model in (workload.model(), older.model())
@@ -262,7 +264,7 @@ def test_another_model_is_scored_on_the_same_rows_with_the_same_slices(workload,
 
 def test_rows_of_a_group_are_told_apart_from_others(tmp_path):
     frame = table(90).assign(day=(np.arange(90) % 9).astype(str))
-    found, data = fitted(tmp_path, SETTINGS | {"group": "day"}, a=frame)
+    found, data = fit_workload(tmp_path, SETTINGS | {"group": "day"}, a=frame)
     [block] = found.scores(found.model().eval(), data)
     assert len(np.unique(block["group"])) == 9
     [one] = found.examples(data)

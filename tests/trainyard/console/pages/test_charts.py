@@ -42,7 +42,7 @@ MANY = 100_000
 HOSTILE = "</figure><script>alert(1)</script>\x1b[31m\u202e"
 
 
-def known(values: list[float], steps: list[float | None] | None = None) -> Metrics:
+def make_metrics(values: list[float], steps: list[float | None] | None = None) -> Metrics:
     """Return metrics with a value for each second."""
     found = Metrics(counter="step")
     for i, value in enumerate(values):
@@ -51,7 +51,7 @@ def known(values: list[float], steps: list[float | None] | None = None) -> Metri
 
 
 @pytest.fixture
-def shown(cloud: Cloud, monkeypatch):
+def console_client(cloud: Cloud, monkeypatch):
     """Flask's client of a console in which every training job has metrics of our choice."""
     jobs: dict[str, Metrics] = {}
     monkeypatch.setattr(charts, "read", lambda here, job: jobs[job])
@@ -60,26 +60,29 @@ def shown(cloud: Cloud, monkeypatch):
     return asking, jobs
 
 
-def asked(*jobs: str, after: str) -> str:
+def make_curves_address(*jobs: str, after: str) -> str:
     curves = [("job", job) for job in jobs] + [("name", "loss") for _ in jobs]
     return "/curves?" + urlencode([*curves, ("after", after)])
 
 
-def test_a_browser_gets_what_is_new_and_infinite_values_as_text(shown):
-    client, jobs = shown
-    jobs |= {"a": known([3.0, math.nan, math.inf]), "b": known([-math.inf, 1e200, 2.0])}
-    whole = client.get(asked("a", "b", after="0,0")).json
+def test_a_browser_gets_what_is_new_and_infinite_values_as_text(console_client):
+    client, jobs = console_client
+    jobs |= {
+        "a": make_metrics([3.0, math.nan, math.inf]),
+        "b": make_metrics([-math.inf, 1e200, 2.0]),
+    }
+    whole = client.get(make_curves_address("a", "b", after="0,0")).json
     assert whole["x"] == "step"
     assert [one["y"] for one in whole["lines"]] == [[3.0, "nan", "inf"], ["-inf", "inf", 2.0]]
     for wrong in ("0", "0,x", ""):  # it names no curves
-        assert client.get(asked("a", "b", after=wrong)).status_code == 400
+        assert client.get(make_curves_address("a", "b", after=wrong)).status_code == 400
     jobs["a"].samples["loss"].add(Sample(3_000, 3, 1.5))
-    fresh = client.get(asked("a", "b", after="3,3")).json["lines"]
+    fresh = client.get(make_curves_address("a", "b", after="3,3")).json["lines"]
     assert [(one["to"], one["x"], one["y"]) for one in fresh] == [(4, [3.0], [1.5]), (3, [], [])]
 
 
 def test_across_is_the_counter_if_every_value_has_one_else_the_time():
-    counted, mixed = known([1.0, 2.0], [10, 20]), known([1.0, 2.0], [10, None])
+    counted, mixed = make_metrics([1.0, 2.0], [10, 20]), make_metrics([1.0, 2.0], [10, None])
     name, [place] = choose_axis([Curve("l", "j", "loss", counted)])
     assert (name, place(1)) == ("step", 20)
     name, [place] = choose_axis([Curve("l", "j", "loss", mixed)])
@@ -110,19 +113,19 @@ def test_the_library_is_its_authors_release_byte_for_byte(client):
 
 
 @pytest.fixture(scope="module")
-def trained(cloud: Cloud) -> str:
+def trained_run(cloud: Cloud) -> str:
     """Id of a run with a training."""
     cloud.create("curved", [train_step("Train", "true")])
     return cloud.run("curved")[0]["PipelineExecutionArn"].rpartition("/")[2]
 
 
 @pytest.fixture
-def drawn(cloud: Cloud, trained: str, chromium, monkeypatch):
+def charts_tab(cloud: Cloud, trained_run: str, chromium, monkeypatch):
     """A tab with the page of a step that trains, of whose metrics we decide."""
     metrics = Metrics(counter="step")
     for module in ("charts", "step"):
         monkeypatch.setattr(f"trainyard.console.pages.{module}.read", lambda here, job: metrics)
-    place = f"/runs/curved/{trained}/Train"
+    place = f"/runs/curved/{trained_run}/Train"
     with serve_console(Account(), "key") as address:
         context = chromium.new_context(viewport={"width": 1280, "height": 900})
         tab, complaints = context.new_page(), []
@@ -134,8 +137,8 @@ def drawn(cloud: Cloud, trained: str, chromium, monkeypatch):
         assert not complaints
 
 
-def test_values_are_read_zoomed_smoothed_and_on_a_logarithmic_axis_by_keyboard(drawn):
-    page, metrics, place = drawn
+def test_values_are_read_zoomed_smoothed_and_on_a_logarithmic_axis_by_keyboard(charts_tab):
+    page, metrics, place = charts_tab
     for i in range(1, 101):
         value = math.nan if i == 50 else math.inf if i == 60 else 100.0 / i
         metrics.samples["loss"].add(Sample(1_000 * i, i, value))
@@ -166,8 +169,10 @@ def test_values_are_read_zoomed_smoothed_and_on_a_logarithmic_axis_by_keyboard(d
     expect(page.locator("figure output")).to_have_text("step 1: loss (mean of 5) 100")
 
 
-def test_a_curve_grows_while_it_is_read_and_without_script_its_values_are_there(drawn, chromium):
-    page, metrics, place = drawn
+def test_a_curve_grows_while_it_is_read_and_without_script_its_values_are_there(
+    charts_tab, chromium
+):
+    page, metrics, place = charts_tab
     metrics.until = 1.0  # there is more
     for i in range(10):
         metrics.samples["loss"].add(Sample(1_000 * i, i, 1.0 * i))
@@ -209,8 +214,8 @@ PIXELS = """
 """
 
 
-def test_a_hundred_thousand_points_are_drawn_in_a_second_and_none_is_a_pixel_off(drawn):
-    page, metrics, place = drawn
+def test_a_hundred_thousand_points_are_drawn_in_a_second_and_none_is_a_pixel_off(charts_tab):
+    page, metrics, place = charts_tab
     values = [math.sin(i / 9_000) + 0.2 * math.sin(i * 7.13) for i in range(MANY)]
     values[31_234] = 4.0
     for i, value in enumerate(values):

@@ -66,12 +66,12 @@ def test_the_order_is_that_of_a_column_and_who_lacks_it_comes_last(by: str, ids:
 
 
 def test_parameters_that_differ_are_columns_or_all_if_none_does():
-    def shown(found: list[Run]) -> list[str]:
+    def list_parameter_columns(found: list[Run]) -> list[str]:
         return [name for name in list_columns(found) if name not in runs.COLUMNS]
 
-    assert shown(RUNS) == ["pipeline", "p.Rate", "p.Data"]
-    assert shown([RUNS[1]]) == ["p.Rate", "p.Data"]
-    assert shown([RUNS[2]]) == ["p.Size"]
+    assert list_parameter_columns(RUNS) == ["pipeline", "p.Rate", "p.Data"]
+    assert list_parameter_columns([RUNS[1]]) == ["p.Rate", "p.Data"]
+    assert list_parameter_columns([RUNS[2]]) == ["p.Size"]
 
 
 def test_pages_together_have_every_run_of_every_pipeline_once(cloud: Cloud, monkeypatch):

@@ -72,7 +72,7 @@ def test_every_tab_follows_a_run_until_it_ends_and_leads_to_its_steps(
     hidden.locator("#steps td.Succeeded").wait_for()
     end.open()
     page.locator("#node-Slow .Succeeded rect").wait_for()
-    cloud.ended(arn)
+    cloud.wait_for_execution(arn)
     page.locator("#head strong.Succeeded").wait_for()
     assert page.evaluate("document.body.mark") == "the same page"
     until(lambda: page.evaluate("document.body.dataset.poll") == "")  # nothing more will come
@@ -93,7 +93,7 @@ def test_a_failed_run_says_why_above_all_else_also_in_the_report(
 ):
     cloud.create("broken", [train_step("Fit", RAISES), process_step("After", "true", ("Fit",))])
     arn = cloud.start("broken")
-    cloud.ended(arn)
+    cloud.wait_for_execution(arn)
     page.goto(address(console, arn))
     page.locator(".cause").get_by_text("row 7 has no label").first.wait_for()
     expect(page.locator("#node-After .node.NotRun")).to_have_count(1)

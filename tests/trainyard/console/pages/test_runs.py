@@ -37,7 +37,7 @@ def runs(cloud: Cloud) -> dict[str, str]:
         arns[f"rate {rate}"] = cloud.start("quick", {"Rate": rate}, **named)
     arns["broken"] = cloud.start("broken", PipelineExecutionDescription=HOSTILE)
     for arn in arns.values():
-        cloud.ended(arn)
+        cloud.wait_for_execution(arn)
     return {name: arn.rpartition("/")[2] for name, arn in arns.items()}
 
 
@@ -93,7 +93,7 @@ def test_a_new_run_and_its_end_appear_and_what_is_chosen_stays(
     row.locator("td.Executing").wait_for()
     gate.open()
     row.locator("td.Succeeded").wait_for()
-    cloud.ended(arn)
+    cloud.wait_for_execution(arn)
     expect(page.get_by_label("choose rate-2")).to_be_checked()
 
 

@@ -71,7 +71,7 @@ def run(cloud: Cloud, name: str, rate: str, *, fault: bool = False) -> str:
     if hidden:
         until(lambda: _jobs(cloud, arn, "Failed"))
         hidden.rename(path)
-    cloud.ended(arn)
+    cloud.wait_for_execution(arn)
     return arn.rpartition("/")[2]
 
 
@@ -169,7 +169,7 @@ def test_a_step_that_has_not_begun_has_a_page_and_none_of_that_name_has_none(cli
     page = client.get(f"/runs/waiting/{number}/Read")
     assert page.status_code == 200
     assert client.get(f"/runs/waiting/{number}/None").status_code == 404
-    cloud.ended(arn)
+    cloud.wait_for_execution(arn)
 
 
 def test_in_a_browser(page, console: str, runs):

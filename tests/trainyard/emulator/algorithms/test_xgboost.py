@@ -88,7 +88,7 @@ def model_of(aws: Cloud, name: str) -> bytes:
         return tar.extractfile(member).read()
 
 
-def loaded(model: bytes, tmp_path: Path) -> xgboost.Booster:
+def load_booster(model: bytes, tmp_path: Path) -> xgboost.Booster:
     path = tmp_path / "model"
     path.write_bytes(model)
     return xgboost.Booster(model_file=path)
@@ -106,7 +106,7 @@ def test_it_trains_and_says_its_metrics_as_aws_reads_them(aws: Cloud, tmp_path: 
     assert found.keys() == {"train:rmse", "validation:rmse"}
     names = {d["Name"] for d in done["AlgorithmSpecification"]["MetricDefinitions"]}
     assert {"train:mae", "validation:aucpr", "validation:f1"} <= names
-    booster = loaded(model_of(aws, "plain"), tmp_path)
+    booster = load_booster(model_of(aws, "plain"), tmp_path)
     predicted = booster.predict(xgboost.DMatrix(table(2, 60)[:, 1:]))
     rmse = float(np.sqrt(np.mean((predicted - table(2, 60)[:, 0]) ** 2)))
     assert rmse == pytest.approx(found["validation:rmse"], abs=1e-4)
@@ -133,7 +133,7 @@ def test_early_stopping_keeps_the_best_round(aws: Cloud, tmp_path: Path) -> None
     done = run(aws, "early", HyperParameters=values)
     rounds = [line for line in aws.log("Training", "early") if "#011" in line]
     assert 2 < len(rounds) < 200
-    assert loaded(model_of(aws, "early"), tmp_path).num_boosted_rounds() == len(rounds) - 2
+    assert load_booster(model_of(aws, "early"), tmp_path).num_boosted_rounds() == len(rounds) - 2
     names = {m["MetricName"] for m in done["FinalMetricDataList"]}
     assert names == {"train:rmse", "validation:rmse", "train:mae", "validation:mae"}
 

@@ -17,7 +17,7 @@ from trainyard.emulator.cloudwatch.metric_store import derive_token
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
 
 
-def asked(cloud: Cloud, token: str | None) -> tuple[int, str]:
+def request_metrics(cloud: Cloud, token: str | None) -> tuple[int, str]:
     headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     answer = requests.get(f"{cloud.endpoint.url}/metrics", headers=headers, timeout=60)
     return answer.status_code, answer.text
@@ -59,7 +59,7 @@ def exposition(cloud: Cloud) -> str:
     for name, step in ONLY.items():
         cloud.create(name, [step])
         cloud.run(name)
-    status, text = asked(cloud, derive_token(cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"]))
+    status, text = request_metrics(cloud, derive_token(cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"]))
     assert status == 200
     return text
 
@@ -78,7 +78,7 @@ def test_executions_and_steps_are_counted_by_their_outcome(exposition):
 
 
 def test_each_variant_of_an_endpoint_has_its_requests_errors_times_and_instances(exposition):
-    def of(variant: str) -> dict[str, float]:
+    def read_variant_samples(variant: str) -> dict[str, float]:
         named = f'endpoint="shop",variant="{variant}"'
         found = filter(None, map(SAMPLE.fullmatch, exposition.splitlines()))
         return {
@@ -88,13 +88,17 @@ def test_each_variant_of_an_endpoint_has_its_requests_errors_times_and_instances
             if named in (m["labels"] or "")
         }  # fmt: skip
 
-    assert of("A") == pytest.approx({
+    assert read_variant_samples("A") == pytest.approx({
         "invocations_total": 2, "invocations_per_instance_total": 1,
         'errors_total,class="4xx"': 1, 'errors_total,class="5xx"': 0,
         "latency_seconds_sum": 0.5, "latency_seconds_count": 2,
         "overhead_seconds_sum": 0.1, "overhead_seconds_count": 2,
     })  # fmt: skip
-    assert of("B")['errors_total,class="5xx"'] == 1 == of("B")["invocations_per_instance_total"]
+    assert (
+        read_variant_samples("B")['errors_total,class="5xx"']
+        == 1
+        == read_variant_samples("B")["invocations_per_instance_total"]
+    )
 
 
 def test_the_dashboards_ask_for_what_is_there(exposition):
@@ -117,7 +121,7 @@ def test_cloudwatchs_dashboard_names_metrics_that_the_emulator_measures(cloud, e
 
 
 def test_without_the_token_nothing_is_told(cloud):
-    assert asked(cloud, "wrong")[0] == 401
-    status, text = asked(cloud, None)
+    assert request_metrics(cloud, "wrong")[0] == 401
+    status, text = request_metrics(cloud, None)
     assert status == 403 and "trainyard_" not in text
-    assert asked(cloud, cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"])[0] == 401
+    assert request_metrics(cloud, cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"])[0] == 401

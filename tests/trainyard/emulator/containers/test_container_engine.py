@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import called
+from tests.conftest import call_module
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.container_engine import (
     VARIABLE,
@@ -86,7 +86,7 @@ def test_a_mode_ends_with_its_block(monkeypatch) -> None:
 
 def test_always_needs_an_engine_before_anything_starts(programs, tmp_path: Path) -> None:
     run = ["--state", str(tmp_path / "aws"), "--containers", "always", "--", "true"]
-    done = called("trainyard.commands.run", *run)
+    done = call_module("trainyard.commands.run", *run)
     assert done.returncode not in (0, 127)
     assert "there is no container engine on PATH" in done.stderr
 

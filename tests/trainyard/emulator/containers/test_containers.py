@@ -49,7 +49,7 @@ def own(code: str, nodes: int = 1, image: str = URI, **more) -> dict:
 
 def train(aws: Cloud, name: str, request: dict) -> dict:
     aws.sm.create_training_job(TrainingJobName=name, **request)
-    return aws.trained(name)
+    return aws.wait_for_training(name)
 
 
 def archive(aws: Cloud, name: str) -> dict[str, str]:
@@ -229,7 +229,7 @@ def test_sigterm_lets_a_job_save_its_model(aws: Cloud) -> None:
     aws.sm.create_training_job(TrainingJobName="stops", **own(HANDLER))
     until(lambda: "ready" in aws.log("Training", "stops"))
     aws.sm.stop_training_job(TrainingJobName="stops")
-    assert aws.trained("stops")["TrainingJobStatus"] == "Stopped"
+    assert aws.wait_for_training("stops")["TrainingJobStatus"] == "Stopped"
     assert archive(aws, "stops") == {"saved": "yes"}
 
 
@@ -319,7 +319,7 @@ def test_containers_end_with_the_emulator(tmp_path: Path, number: int) -> None:
         until(lambda: not [name for name in remains(tmp_path) if "algo-" in name], 30)
     with cloud(tmp_path) as aws:  # networks of a killed emulator are removed at the next start
         assert remains(tmp_path) == []
-        assert aws.trained("one")["TrainingJobStatus"] in ("Failed", "Stopped")
+        assert aws.wait_for_training("one")["TrainingJobStatus"] in ("Failed", "Stopped")
 
 
 def test_containers_whose_supervisor_was_killed_too_are_found_by_label(tmp_path: Path) -> None:
@@ -419,7 +419,7 @@ def test_a_process_of_the_engine_that_is_killed_hangs_nothing(aws: Cloud, proces
         form = "{{.State.Pid}}" if "first" in process else "{{.State.ConmonPid}}"
         found = find_engine().call("inspect", "--format", form, container).stdout
         os.kill(int(found), signal.SIGKILL)
-    done = aws.trained(name)
+    done = aws.wait_for_training(name)
     assert done["TrainingJobStatus"] == "Failed"
     assert "client" not in process or "SIGKILL" in done["FailureReason"]
     until(lambda: not remains(aws.state), 20)

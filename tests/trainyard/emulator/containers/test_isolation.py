@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, cloud, needs_namespaces, processing, s3_input
-from tests.trainyard.emulator.test_lambda_ import call, code_folder, make, zipped
+from tests.trainyard.emulator.test_lambda_ import call, code_folder, make, zip_function
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers import isolation
 from trainyard.emulator.containers.cluster import Cluster, Exit, Outcome
@@ -69,7 +69,7 @@ else:
 
 
 @pytest.fixture
-def spaced(tmp_path: Path, monkeypatch) -> Path:
+def spaced_prefix(tmp_path: Path, monkeypatch) -> Path:
     """Return this Python's path through a folder whose name contains a space."""
     prefix = tmp_path / "a checkout" / ".venv"
     prefix.parent.mkdir()
@@ -79,14 +79,16 @@ def spaced(tmp_path: Path, monkeypatch) -> Path:
 
 
 @needs_namespaces
-def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(tmp_path, spaced):
+def test_scripts_that_quote_no_path_run_in_a_checkout_whose_path_holds_a_space(
+    tmp_path, spaced_prefix
+):
     """AWS's scripts do so: ``$SM_PYTHON_CMD``. It is the same Python, with the same packages."""
     script = "$(command -v python3) -c 'import numpy; print(numpy.__file__)'"
     outcome, logs = run(tmp_path / "a job", f"set -e; $(command -v pip) --version; {script}")
     assert outcome.failure is None, logs
     pip, numpy = logs["algo-1"]
     assert pip.startswith("pip ")  # its script, which names its Python as it was installed
-    found = Path(numpy.replace("/opt/home/python", str(spaced)))
+    found = Path(numpy.replace("/opt/home/python", str(spaced_prefix)))
     assert found.samefile(importlib.util.find_spec("numpy").origin)
 
 
@@ -160,7 +162,9 @@ def test_a_job_sees_neither_the_emulators_environment_nor_its_state(place: Path,
         said = aws.log("Processing", "reads")
         code = "import subprocess\ndef main(event, context):\n    command = ['bash', '-c', "
         code += f"{script!r}]\n    return subprocess.check_output(command, text=True)\n"
-        make(aws, "reads", Handler="app.main.main", Code={"ZipFile": zipped(code)}, Timeout=60)
+        make(
+            aws, "reads", Handler="app.main.main", Code={"ZipFile": zip_function(code)}, Timeout=60
+        )
         said += call(aws, "reads")[1].splitlines()
     assert "an input" in said
     assert not [line for line in said if "TOPSECRET" in line or secret in line]
@@ -233,7 +237,7 @@ def test_a_function_cannot_change_its_code(tmp_path: Path) -> None:
     code = "def main(event, context):\n    open('/tmp/x', 'w').close()\n"
     code += "    open('/opt/ml/app/main.py', 'a').write('# changed')\n"
     with cloud(tmp_path / "aws") as aws:
-        make(aws, "changes", Handler="app.main.main", Code={"ZipFile": zipped(code)})
+        make(aws, "changes", Handler="app.main.main", Code={"ZipFile": zip_function(code)})
         _, error = call(aws, "changes")
         assert error["errorMessage"] == "[Errno 30] Read-only file system: '/opt/ml/app/main.py'"
         assert (code_folder(aws, "changes") / "app/main.py").read_text() == code
@@ -247,7 +251,9 @@ def test_the_emulator_removes_no_folder_that_a_job_names(tmp_path: Path, way: st
     script = f"rm -rf $HOME/tmp; ln -s {kept} $HOME/tmp; ln -s {kept} /opt/ml/model/kept"
     with cloud(tmp_path / "aws") as aws:
         aws.train("links", script)
-        make(aws, "f", Handler="app.main.f", Code={"ZipFile": zipped(LINKS.format(kept=kept))})
+        make(
+            aws, "f", Handler="app.main.f", Code={"ZipFile": zip_function(LINKS.format(kept=kept))}
+        )
         call(aws, "f")
         assert not list((aws.state / "jobs/links").glob("algo-*"))
     assert (kept / "file").exists()

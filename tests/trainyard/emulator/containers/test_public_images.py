@@ -154,7 +154,7 @@ def test_the_training_toolkit_runs_a_script_of_the_image_on_two_nodes(aws: Cloud
     for name, scale in (("sound", "2.5"), ("faulty", "-1")):
         hyperparameters = {"HyperParameters": {"scale": scale}}
         aws.sm.create_training_job(TrainingJobName=name, **request | hyperparameters)
-    done = aws.trained("sound")
+    done = aws.wait_for_training("sound")
     assert done["TrainingJobStatus"] == "Completed", done.get("FailureReason")
     packed = io.BytesIO(aws.get("models/sound/output/model.tar.gz"))
     with tarfile.open(fileobj=packed) as tar:
@@ -162,7 +162,7 @@ def test_the_training_toolkit_runs_a_script_of_the_image_on_two_nodes(aws: Cloud
         results = {name: json.load(file) for name, file in files.items() if file}
     hosts = ["algo-1", "algo-2"]
     assert results == {f"{host}.json": [15.0, hosts] for host in hosts}
-    reason = aws.trained("faulty")["FailureReason"]
+    reason = aws.wait_for_training("faulty")["FailureReason"]
     assert reason.startswith("AlgorithmError: ValueError: scale is negative (algo-")
 
 

@@ -79,7 +79,7 @@ def test_killing_a_node_leaves_nothing_here_either(aws: Cloud) -> None:
     family = aws.family("kill", 8)
     nodes = aws.processes("kill")
     nodes[0].kill()
-    done = aws.trained("kill")
+    done = aws.wait_for_training("kill")
     assert "algo-1 was killed by signal 9 (SIGKILL)" in done["FailureReason"]
     assert not [process for process in family if process.is_running()]
 

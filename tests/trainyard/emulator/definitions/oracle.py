@@ -105,7 +105,7 @@ class _Judge:
         if LOST in reason:
             return None
         try:
-            wanted, detail = self._expected(node, record)
+            wanted, detail = self._derive_expected_end(node, record)
         except LookupError as error:
             return f"ran with a value that is not there: {error!r}"
         if status != wanted:
@@ -115,9 +115,9 @@ class _Judge:
     def _missing(self, node: Node) -> str | None:
         if self._unmet(node) or self.lost:  # a kill came between two steps
             return None
-        if node.loop and (node.loop not in self.steps or self._failed(node.loop)):
+        if node.loop and (node.loop not in self.steps or self._list_failed_nodes(node.loop)):
             return None
-        if self._failed(node.loop) and not self._handles(node):
+        if self._list_failed_nodes(node.loop) and not self._handles(node):
             return None
         return "did not run, and nothing explains it"
 
@@ -141,19 +141,19 @@ class _Judge:
         if self._handles(node):
             return None
         begun = record["StartTime"].timestamp()
-        for name in self._failed(node.loop):
+        for name in self._list_failed_nodes(node.loop):
             if self.steps[name]["EndTime"].timestamp() + LATE < begun:
                 return name
         return None
 
-    def _failed(self, loop: str | None) -> list[str]:
+    def _list_failed_nodes(self, loop: str | None) -> list[str]:
         nodes = [node for node in self.nodes.values() if node.loop == loop]
         return [node.name for node in nodes if self._status(node.name) == "Failed"]
 
     def _status(self, name: str) -> str | None:
         return self.steps.get(name, {}).get("StepStatus")
 
-    def _expected(self, node: Node, record: dict) -> tuple[str, str]:
+    def _derive_expected_end(self, node: Node, record: dict) -> tuple[str, str]:
         """The status that its inputs explain, and what its record must say."""
         arguments = node.document["Arguments"]
         if node.type == "Lambda":
@@ -227,7 +227,7 @@ class _Judge:
 
     def _end(self, answer: dict) -> list[str]:
         status, reason = answer["PipelineExecutionStatus"], answer.get("FailureReason", "")
-        failed = self._failed(None)
+        failed = self._list_failed_nodes(None)
         ran = [node for node in self.nodes.values() if node.name in self.steps]
         handled = {name for node in ran for name, trigger in node.waits if trigger != "Completed"}
         wanted = "Succeeded"

@@ -49,7 +49,7 @@ class Service:
         answer = self.sagemaker.start_pipeline_execution(PipelineName=name)
         return answer["PipelineExecutionArn"]
 
-    def ended(self, arn: str, seconds: float = 240) -> dict:
+    def wait_for_execution(self, arn: str, seconds: float = 240) -> dict:
         """DescribePipelineExecution's answer at the end. Raises TimeoutError."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:

@@ -27,7 +27,7 @@ def test_random_definitions_end_as_their_steps_say(seed: int, tmp_path: Path) ->
         def faults(number: int, definition: dict) -> list[str]:
             written = service.create(f"random-{number}", definition, queue)
             arn = service.start(f"random-{number}")
-            return oracle.faults(written, service.ended(arn), service.steps(arn))
+            return oracle.faults(written, service.wait_for_execution(arn), service.steps(arn))
 
         drawn = definitions(20, seed, processing=bool(seed % 2))
         with service.answering(queue), ThreadPoolExecutor(4) as pool:
@@ -36,7 +36,7 @@ def test_random_definitions_end_as_their_steps_say(seed: int, tmp_path: Path) ->
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, list[dict]]:
+def ended_chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, list[dict]]:
     """A chain of two steps that succeeded: definition, answer, listing."""
     inputs = {"A": 1, "B": {"Get": "Steps.A.OutputParameters['y']"}}
     steps = [
@@ -47,7 +47,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, list[di
         service = Service(endpoint.env)
         service.create("chain", definition, prepare(service))
         arn = service.start("chain")
-        return definition, service.ended(arn), service.steps(arn)
+        return definition, service.wait_for_execution(arn), service.steps(arn)
 
 
 def spoil(what: str, answer: dict, listing: list[dict]) -> None:
@@ -74,8 +74,8 @@ def spoil(what: str, answer: dict, listing: list[dict]) -> None:
         ("another", "C is no step of it"),
     ],
 )
-def test_the_oracle_sees_what_is_not_explained(ended: tuple, what: str, said: str) -> None:
-    definition, answer, listing = copy.deepcopy(ended)
+def test_the_oracle_sees_what_is_not_explained(ended_chain: tuple, what: str, said: str) -> None:
+    definition, answer, listing = copy.deepcopy(ended_chain)
     assert not oracle.faults(definition, answer, listing)
     spoil(what, answer, listing)
     assert any(said in fault for fault in oracle.faults(definition, answer, listing))

@@ -149,7 +149,7 @@ def undone(
 
 def go_on(service: Service, arn: str, definition: dict) -> list[str]:
     """What is left of an execution is explained; so is what a retry makes of it."""
-    answer, steps = service.ended(arn), service.steps(arn)
+    answer, steps = service.wait_for_execution(arn), service.steps(arn)
     wrong = oracle.faults(definition, answer, steps)
     if oracle.LOST not in answer.get("FailureReason", ""):
         return wrong
@@ -157,4 +157,4 @@ def go_on(service: Service, arn: str, definition: dict) -> list[str]:
         return wrong  # AWS refuses the retry, and so does the emulator
     token = {"ClientRequestToken": "r" * 32}
     service.sagemaker.retry_pipeline_execution(PipelineExecutionArn=arn, **token)
-    return wrong + oracle.faults(definition, service.ended(arn), service.steps(arn))
+    return wrong + oracle.faults(definition, service.wait_for_execution(arn), service.steps(arn))

@@ -85,7 +85,7 @@ def in_seconds(seconds: float) -> str:
     return time.strftime("at(%Y-%m-%dT%H:%M:%S)", time.gmtime(time.time() + seconds))
 
 
-def started(aws: Cloud, name: str) -> int:
+def count_executions(aws: Cloud, name: str) -> int:
     """Return how many executions the pipeline has."""
     return len(aws.sm.list_pipeline_executions(PipelineName=name)["PipelineExecutionSummaries"])
 
@@ -105,7 +105,7 @@ def test_an_execution_and_its_steps_say_each_status(aws: Cloud, bus: Bus) -> Non
     bus.rule("steps", {"source": ["aws.sagemaker"], "detail-type": [EXECUTION, STEP]})
     aws.create("told", failing())
     arn = aws.start("told", PipelineExecutionDisplayName="once")
-    aws.ended(arn)
+    aws.wait_for_execution(arn)
     events = bus.bodies("steps", 6)
     details = [event["detail"] for event in events]
     names = [detail.get("stepName", "") for detail in details]
@@ -156,9 +156,9 @@ def test_the_rule_of_our_own_template_tells_of_an_ended_run(aws: Cloud, bus: Bus
     bus.rule("ours", json.loads(text), {"InputTransformer": transformer})
     aws.create("ours", failing())
     arn = aws.start("ours")
-    aws.ended(arn)
+    aws.wait_for_execution(arn)
     aws.create("others", failing())
-    aws.ended(aws.start("others"))  # no rule of ours
+    aws.wait_for_execution(aws.start("others"))  # no rule of ours
     [said] = bus.bodies("ours", 1)
     assert said.startswith("Failed at 20") and f": {arn}. See python -m pipelines.watch" in said
 
@@ -233,12 +233,12 @@ def test_a_rate_without_a_start_fires_at_once_and_then_by_its_rate(aws: Cloud, b
             Name=name, ScheduleExpression="rate(1 hour)", Target=target, **off, **more
         )
     for name in ("at-once", "now"):
-        assert until(lambda n=name: started(aws, n)) == 1
+        assert until(lambda n=name: count_executions(aws, n)) == 1
     bus.scheduler.update_schedule(
         Name="at-once", ScheduleExpression="rate(2 hours)", Target=target, **off
     )
     time.sleep(1.5)
-    assert (started(aws, "later"), started(aws, "at-once")) == (0, 1)
+    assert (count_executions(aws, "later"), count_executions(aws, "at-once")) == (0, 1)
 
 
 def test_a_schedule_starts_a_pipeline_with_its_parameters(aws: Cloud, bus: Bus) -> None:
@@ -293,7 +293,7 @@ def test_rules_and_schedules_outlive_the_emulator(tmp_path: Path) -> None:
     with cloud(tmp_path) as aws:
         events, scheduler = (make_client(aws.endpoint, n) for n in ("events", "scheduler"))
         for name in ("once", "hourly", "nightly"):
-            assert until(lambda name=name: started(aws, name)) == 1
+            assert until(lambda name=name: count_executions(aws, name)) == 1
         [rule] = events.list_rules()["Rules"]
         assert (rule["Name"], rule["ScheduleExpression"]) == ("nightly", "cron(0 3 * * ? *)")
         assert (tmp_path / "damaged/events/rules/torn.json").exists()

@@ -27,7 +27,7 @@ HERE = "us-east-1:123456789012"
 SM = f"arn:aws:sagemaker:{HERE}"
 
 
-def named(calls: Iterable[Call]) -> str:
+def describe_calls(calls: Iterable[Call]) -> str:
     """Return each action and its resource; SM, S3 and HERE stand for what their ARNs begin with."""
     text = ", ".join(f"{call.action} {call.resource}" for call in calls)
     return text.replace(SM, "SM").replace("arn:aws:s3:::", "S3:").replace(HERE, "HERE")
@@ -70,19 +70,19 @@ WITH_HEADERS = [
 
 @pytest.mark.parametrize(("method", "path", "needs"), S3)
 def test_s3(objects: ObjectStore, method: str, path: str, needs: str):
-    assert named(iter_s3_calls(request(method, path), objects)) == needs
+    assert describe_calls(iter_s3_calls(request(method, path), objects)) == needs
 
 
 @pytest.mark.parametrize(("headers", "needs"), WITH_HEADERS)
 def test_headers_of_a_put_need_more(objects: ObjectStore, headers: dict, needs: str):
-    assert named(iter_s3_calls(request("PUT", "/b/k", headers=headers), objects)) == needs
+    assert describe_calls(iter_s3_calls(request("PUT", "/b/k", headers=headers), objects)) == needs
 
 
 def test_an_object_that_kms_encrypts_needs_its_key(objects: ObjectStore):
     objects.create_bucket("bkt")
     with objects.create_blob() as blob:
         objects.commit("bkt", "k", blob, headers=WITH_HEADERS[-1][0])
-    get = named(iter_s3_calls(request("GET", "/bkt/k"), objects))
+    get = describe_calls(iter_s3_calls(request("GET", "/bkt/k"), objects))
     assert get == "s3:GetObject S3:bkt/k, kms:Decrypt arn:aws:kms:us-east-1:1:key/k"
 
 
@@ -122,7 +122,7 @@ SAGEMAKER = [
 
 @pytest.mark.parametrize(("operation", "asked", "needs"), SAGEMAKER)
 def test_sagemaker(operation: str, asked: dict, needs: str):
-    assert named(iter_sagemaker_calls(operation, asked)) == needs
+    assert describe_calls(iter_sagemaker_calls(operation, asked)) == needs
 
 
 def test_members_of_a_request_are_condition_keys():
@@ -180,7 +180,7 @@ OTHERS = [
 
 @pytest.mark.parametrize(("service", "asked", "needs"), OTHERS)
 def test_other_services(service: str, asked: Request, needs: str):
-    assert named(iter_service_calls(service, asked)) == needs
+    assert describe_calls(iter_service_calls(service, asked)) == needs
 
 
 JOB = {

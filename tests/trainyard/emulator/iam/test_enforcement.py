@@ -114,7 +114,7 @@ class Account:
             self.iam.delete_role_policy(RoleName=name, PolicyName=policy)
         self.iam.delete_role(RoleName=name)
 
-    def derived(self, without: tuple[str, str] = ("", "")) -> None:
+    def make_derived_roles(self, without: tuple[str, str] = ("", "")) -> None:
         """Make the derived roles, but for one statement, as (role, Sid)."""
         for name, derived in POLICIES.items():
             kept = [s for s in derived["Statement"] if (name, s["Sid"]) != without]
@@ -122,7 +122,7 @@ class Account:
         self.decisions.clear()
 
     @property
-    def denied(self) -> list[str]:
+    def denials(self) -> list[str]:
         return [decision.message for decision in self.decisions if not decision.is_allowed]
 
     def as_role(self, name: str, service: str, **session: Any):
@@ -148,7 +148,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Account]:
 
 
 @pytest.fixture
-def within(account: Account) -> Iterator[Callable]:
+def mode_setter(account: Account) -> Iterator[Callable]:
     """Sets the mode and the control policies for a test."""
 
     def setter(mode: Mode, *control: dict, file: Path | None = None) -> None:
@@ -162,10 +162,10 @@ def within(account: Account) -> Iterator[Callable]:
 
 
 def test_the_derived_roles_suffice(account: Account):
-    account.derived()
+    account.make_derived_roles()
     execution, steps = account.aws.run("held")
     assert execution["PipelineExecutionStatus"] == "Succeeded", steps
-    assert account.denied == []
+    assert account.denials == []
     used = {decision.request.action for decision in account.decisions}
     assert {"s3:GetObject", "s3:PutObject", "s3:ListBucket", "iam:PassRole"} <= used
     assert {"sagemaker:CreateTrainingJob", "logs:PutLogEvents", "ecr:BatchGetImage"} <= used
@@ -187,7 +187,7 @@ STATEMENTS = [
 def test_without_a_statement_a_step_fails_by_its_name(
     account: Account, role: str, sid: str, action: str, resource: str
 ):
-    account.derived(without=(role, sid))
+    account.make_derived_roles(without=(role, sid))
     execution, steps = account.aws.run("held")
     assert execution["PipelineExecutionStatus"] == "Failed"
     [reason] = [step["FailureReason"] for step in steps.values() if "FailureReason" in step]
@@ -202,14 +202,14 @@ def test_without_a_statement_a_step_fails_by_its_name(
 
 
 def test_a_job_without_the_right_to_log_runs_and_has_no_log(account: Account, caplog):
-    account.derived(without=("jobs", "Logs"))
+    account.make_derived_roles(without=("jobs", "Logs"))
     execution, _ = account.aws.run("held")
     assert execution["PipelineExecutionStatus"] == "Succeeded"
     assert "logs:CreateLogStream on resource" in caplog.text
 
 
 def test_a_container_is_held_to_its_role_and_not_told_that_a_key_is_missing(account: Account):
-    account.derived(without=("jobs", "List"))
+    account.make_derived_roles(without=("jobs", "List"))
     account.aws.put("secret", "x")
     script = """exec python - <<'P'
 import boto3
@@ -226,7 +226,7 @@ P"""
 
 
 def test_trust_that_leaves_sagemaker_out(account: Account):
-    account.derived()
+    account.make_derived_roles()
     other = SERVICE | {"Condition": {"ArnLike": {"aws:SourceArn": "arn:aws:sagemaker:*:*:model/*"}}}
     account.role("jobs", *POLICIES["jobs"]["Statement"], trust=other)
     with pytest.raises(ClientError, match=f"Could not assume role {JOBS}"):
@@ -236,13 +236,13 @@ def test_trust_that_leaves_sagemaker_out(account: Account):
 # other roles, by --iam
 
 
-def test_tags_of_an_object_decide_as_in_awss_own_policy(account: Account, within):
+def test_tags_of_an_object_decide_as_in_awss_own_policy(account: Account, mode_setter):
     """AmazonSageMakerFullAccess reads buckets without SageMaker in their name by such a tag."""
     account.iam.create_role(RoleName="full", AssumeRolePolicyDocument=document(SERVICE))
     managed = "arn:aws:iam::aws:policy/AmazonSageMakerFullAccess"
     account.iam.attach_role_policy(RoleName="full", PolicyArn=managed)
     s3 = account.as_role("full", "s3")
-    within("enforce")
+    mode_setter("enforce")
     for key, tags in (("plain", ""), ("tagged", "SageMaker=TRUE"), ("other", "SageMaker=no")):
         account.aws.s3.put_object(Bucket="bkt", Key=key, Body=b"x", Tagging=tags)
     assert s3.get_object(Bucket="bkt", Key="tagged")["Body"].read() == b"x"
@@ -260,12 +260,12 @@ PREFIX = LIST | {"Condition": {"StringLike": {"s3:prefix": "a*"}}}
 
 @pytest.mark.parametrize(("statements", "code"), [([], 403), ([LIST], 404), ([PREFIX], 403)])
 def test_that_a_key_is_missing_is_told_to_whom_may_list_its_bucket(
-    account: Account, within, statements: list[dict], code: int
+    account: Account, mode_setter, statements: list[dict], code: int
 ):
     does = READ | {"Action": ["s3:GetObject", "s3:PutObject"]}
     account.role("reader", does, *statements, policy="own")
     s3 = account.as_role("reader", "s3")
-    within("enforce")
+    mode_setter("enforce")
     source = {"Bucket": "bkt", "Key": "absent"}
     for call, asked in (
         (s3.get_object, source),
@@ -277,14 +277,14 @@ def test_that_a_key_is_missing_is_told_to_whom_may_list_its_bucket(
         assert missing.value.response["ResponseMetadata"]["HTTPStatusCode"] == code
 
 
-def test_a_role_of_ones_own_is_held_only_if_asked(account: Account, within, caplog):
+def test_a_role_of_ones_own_is_held_only_if_asked(account: Account, mode_setter, caplog):
     account.role("mine", READ, policy="by hand")
     s3 = account.as_role("mine", "s3")
     s3.put_object(Bucket="bkt", Key="a", Body=b"")
-    within("warn")
+    mode_setter("warn")
     s3.put_object(Bucket="bkt", Key="a", Body=b"")
     assert "denied by IAM, but done: User: " in caplog.text
-    within("enforce")
+    mode_setter("enforce")
     s3.get_object(Bucket="bkt", Key="a")
     with pytest.raises(ClientError) as denied:
         s3.put_object(Bucket="bkt", Key="a", Body=b"")
@@ -298,7 +298,7 @@ def test_a_role_of_ones_own_is_held_only_if_asked(account: Account, within, capl
     }
     account.role("mine", READ)  # as if derived
     account.decisions.clear()
-    within("off")
+    mode_setter("off")
     account.as_role("mine", "s3").put_object(Bucket="bkt", Key="a", Body=b"")
     assert account.decisions == []
 
@@ -319,8 +319,8 @@ def test_each_protocol_has_its_own_error(account: Account, service: str, call: s
     assert denied.value.response["Error"]["Code"] == code
 
 
-def test_a_role_that_is_not_there_is_refused_by_name(account: Account, within):
-    within("enforce")
+def test_a_role_that_is_not_there_is_refused_by_name(account: Account, mode_setter):
+    mode_setter("enforce")
     account.drop("nobody")
     role = "arn:aws:iam::123456789012:role/nobody"
     job = account.aws.train("nobodys", "true", RoleArn=role)
@@ -328,7 +328,7 @@ def test_a_role_that_is_not_there_is_refused_by_name(account: Account, within):
     assert "the role or user does not exist in this IAM" in job["FailureReason"]
 
 
-def test_boundary_bucket_and_control_policies(account: Account, within, tmp_path: Path):
+def test_boundary_bucket_and_control_policies(account: Account, mode_setter, tmp_path: Path):
     everything = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
     made = account.iam.create_policy(PolicyName="limit", PolicyDocument=document(READ))
     account.role("wide", everything, PermissionsBoundary=made["Policy"]["Arn"])
@@ -344,12 +344,12 @@ def test_boundary_bucket_and_control_policies(account: Account, within, tmp_path
         account.as_role("wide", "s3").get_object(Bucket="bkt", Key="a")
     account.aws.s3.delete_bucket_policy(Bucket="bkt")
     account.as_role("wide", "s3").get_object(Bucket="bkt", Key="a")
-    within("derived", {"Version": "2012-10-17", "Statement": READ}, file=tmp_path / "scp.json")
+    mode_setter("derived", {"Version": "2012-10-17", "Statement": READ}, file=tmp_path / "scp.json")
     with pytest.raises(ClientError, match="because no service control policy allows the s3:Put"):
         account.aws.put("a", "y")  # the account's own administrator, too
 
 
-def test_a_user_is_held_to_its_groups(account: Account, within):
+def test_a_user_is_held_to_its_groups(account: Account, mode_setter):
     iam = account.iam
     iam.create_user(UserName="ann")
     iam.create_group(GroupName="readers")
@@ -360,11 +360,11 @@ def test_a_user_is_held_to_its_groups(account: Account, within):
     s3 = account.client("s3", key)
     for name in ("ann/a", "bob/a"):
         account.aws.put(name, "x")
-    within("enforce")
+    mode_setter("enforce")
     s3.get_object(Bucket="bkt", Key="ann/a")
     with pytest.raises(ClientError, match="User: arn:aws:iam::123456789012:user/ann is not auth"):
         s3.get_object(Bucket="bkt", Key="bob/a")
-    within("off")
+    mode_setter("off")
     s3.get_object(Bucket="bkt", Key="bob/a")
 
 

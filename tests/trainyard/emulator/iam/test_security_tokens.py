@@ -214,7 +214,7 @@ def test_credentials_that_would_not_be_true_are_refused(account, operation: str,
     assert code == "InvalidAction" and "here only AssumeRole creates credentials" in said
 
 
-def signed(account: Account, form: dict[str, str]) -> requests.Response:
+def send_signed_request(account: Account, form: dict[str, str]) -> requests.Response:
     """Send a request of the query protocol in the address."""
     request = AWSRequest("GET", f"{account.aws.endpoint.url}/?{urlencode(form)}")
     env = account.aws.endpoint.env
@@ -227,14 +227,14 @@ def test_a_request_in_the_address_is_held_to_the_same(account: Account, mode: Mo
     form = {"Action": "AssumeRole", "Version": "2011-06-15", "RoleSessionName": "me"}
     form["RoleArn"] = f"{OWN}:role/nobodys"
     if mode == "enforce":
-        assert signed(account, form).status_code == 403
+        assert send_signed_request(account, form).status_code == 403
         return
-    assert "AccessKeyId" in signed(account, form).text
-    answer = signed(account, form | {"DurationSeconds": "7200"})
+    assert "AccessKeyId" in send_signed_request(account, form).text
+    answer = send_signed_request(account, form | {"DurationSeconds": "7200"})
     assert answer.status_code == 400 and "role chaining" in answer.text
     for provider in ("WithWebIdentity", "WithSAML"):  # no token of theirs is taken unverified
         unverified = {"Action": f"AssumeRole{provider}", "WebIdentityToken": "made up"}
-        answer = signed(account, form | unverified)
+        answer = send_signed_request(account, form | unverified)
         assert answer.status_code == 400 and "does not implement AssumeRole" in answer.text
 
 

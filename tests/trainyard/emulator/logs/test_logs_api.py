@@ -77,17 +77,17 @@ def test_put_events_and_filter_them_across_streams(logs):
         events = [{"timestamp": t, "message": f"loss at {t}"} for t in times]
         logs.put_log_events(logGroupName="filter", logStreamName=name, logEvents=events)
 
-    def found(**arguments) -> list[int]:
+    def filter_timestamps(**arguments) -> list[int]:
         pages = logs.get_paginator("filter_log_events").paginate(
             logGroupName="filter", PaginationConfig={"PageSize": 2}, **arguments
         )
         return [event["timestamp"] for page in pages for event in page["events"]]
 
-    assert found() == [1000, 2000, 3000, 4000]
-    assert found(startTime=2000, endTime=4000) == [2000, 3000]
-    assert found(filterPattern='"loss at" -3000', logStreamNamePrefix="a") == [1000]
-    assert found(filterPattern="?2000 ?3000") == [2000, 3000]
-    assert found(filterPattern="accuracy") == []
+    assert filter_timestamps() == [1000, 2000, 3000, 4000]
+    assert filter_timestamps(startTime=2000, endTime=4000) == [2000, 3000]
+    assert filter_timestamps(filterPattern='"loss at" -3000', logStreamNamePrefix="a") == [1000]
+    assert filter_timestamps(filterPattern="?2000 ?3000") == [2000, 3000]
+    assert filter_timestamps(filterPattern="accuracy") == []
 
 
 @pytest.mark.parametrize("is_ordered", [True, False])
@@ -102,16 +102,16 @@ def test_a_time_is_found_whether_or_not_events_are_in_its_order(logs, is_ordered
         events = [{"timestamp": t, "message": str(t)} for t in some]
         logs.put_log_events(**where, logEvents=events)
 
-    def found(**how) -> list[int]:
+    def read_event_times(**how) -> list[int]:
         return [int(message) for message in messages(logs.get_log_events(**where, **how))]
 
-    assert sorted(found(startTime=11_000, endTime=14_000)) == [11_000, 12_000, 13_000]
-    assert sorted(found(startTime=38_500)) == [39_000, 40_000]
-    assert sorted(found(endTime=2_500)) == [1_000, 2_000]
-    assert found(startTime=50_000) == found(endTime=1_000) == []
+    assert sorted(read_event_times(startTime=11_000, endTime=14_000)) == [11_000, 12_000, 13_000]
+    assert sorted(read_event_times(startTime=38_500)) == [39_000, 40_000]
+    assert sorted(read_event_times(endTime=2_500)) == [1_000, 2_000]
+    assert read_event_times(startTime=50_000) == read_event_times(endTime=1_000) == []
     if is_ordered:
-        assert found(startTime=11_500, startFromHead=True, limit=2) == [12_000, 13_000]
-        assert found(endTime=11_500, limit=2) == [10_000, 11_000]
+        assert read_event_times(startTime=11_500, startFromHead=True, limit=2) == [12_000, 13_000]
+        assert read_event_times(endTime=11_500, limit=2) == [10_000, 11_000]
 
 
 def test_a_filter_answers_in_pages_and_goes_on(logs, endpoint):

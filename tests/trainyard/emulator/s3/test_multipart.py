@@ -28,7 +28,7 @@ MIB = 1 << 20
 PARTS = [os.urandom(5 * MIB), b"tail"]
 
 
-def of(name: str, data: bytes) -> str:
+def compute_encoded_sum(name: str, data: bytes) -> str:
     found = ALGORITHMS[name]()
     found.update(data)
     return encode_sum(found)
@@ -45,7 +45,7 @@ CHECKS = {
 
 @pytest.mark.parametrize(("name", "check"), CHECKS.items())
 def test_each_checksum_has_its_published_check_value(name: str, check: str):
-    assert base64.b64decode(of(name, b"123456789")).hex() == check
+    assert base64.b64decode(compute_encoded_sum(name, b"123456789")).hex() == check
 
 
 @given(data=st.binary(max_size=40), repeat=st.integers(1, 300), cut=st.integers(0, 12_000))
@@ -59,7 +59,7 @@ def test_a_crc_is_the_same_however_the_bytes_come_and_follows_from_its_parts(dat
         for at in range(0, len(whole), 700):  # below the size that is taken in lanes
             plain.update(whole[at : at + 700])
         assert encode_sum(steps) == encode_sum(plain)
-        parts = [(of(name, p), len(p)) for p in (whole[:cut], whole[cut:])]
+        parts = [(compute_encoded_sum(name, p), len(p)) for p in (whole[:cut], whole[cut:])]
         assert compute_full_object(name, parts) == encode_sum(plain)
 
 
@@ -96,7 +96,7 @@ def upload(s3, key: str, **more) -> tuple[dict, list[dict]]:
     parts = []
     for number, data in ((2, PARTS[1]), (1, PARTS[0])):
         # what botocore cannot compute without awscrt is given to it
-        own = {f"Checksum{name}": of(name.lower(), data)}
+        own = {f"Checksum{name}": compute_encoded_sum(name.lower(), data)}
         done = s3.upload_part(**at, PartNumber=number, Body=data, **own)
         kept = f"Checksum{name}"
         parts.insert(0, {"PartNumber": number, "ETag": done["ETag"], kept: done[kept]})
@@ -111,13 +111,15 @@ def upload(s3, key: str, **more) -> tuple[dict, list[dict]]:
 def test_checksums_of_parts_and_of_the_whole(s3, name: str, kind: str):
     wanted = {"ChecksumAlgorithm": name, "ChecksumType": kind}
     at, parts = upload(s3, f"{name}-{kind}", **wanted)
-    of_parts = [of(name.lower(), part) for part in PARTS]
+    of_parts = [compute_encoded_sum(name.lower(), part) for part in PARTS]
     is_full = kind == "FULL_OBJECT"
     whole = (
-        of(name.lower(), b"".join(PARTS)) if is_full else compute_composite(name.lower(), of_parts)
+        compute_encoded_sum(name.lower(), b"".join(PARTS))
+        if is_full
+        else compute_composite(name.lower(), of_parts)
     )
     field, chosen = f"Checksum{name}", {"MultipartUpload": {"Parts": parts}}
-    wrong = {field: of(name.lower(), b"other")}
+    wrong = {field: compute_encoded_sum(name.lower(), b"other")}
     assert failure(s3.complete_multipart_upload, **at, **chosen, **wrong) == "BadDigest"
     bad = {"MultipartUpload": {"Parts": [{**parts[0], **wrong}, parts[1]]}}
     assert failure(s3.complete_multipart_upload, **at, **bad) == "InvalidPart"
@@ -143,7 +145,7 @@ def test_a_kind_of_checksum_that_the_algorithm_has_not_is_refused(s3, name: str,
 def test_a_part_with_another_checksum_than_the_upload_or_than_it_says_is_refused(s3):
     started = s3.create_multipart_upload(Bucket="parts", Key="w", ChecksumAlgorithm="SHA256")
     at = {"Bucket": "parts", "Key": "w", "UploadId": started["UploadId"], "PartNumber": 1}
-    other = of("crc32", b"x")
+    other = compute_encoded_sum("crc32", b"x")
     assert failure(s3.upload_part, **at, Body=b"x", ChecksumCRC32=other) == "InvalidRequest"
     wrong = base64.b64encode(hashlib.sha256(b"y").digest()).decode()
     assert failure(s3.upload_part, **at, Body=b"x", ChecksumSHA256=wrong) == "BadDigest"
@@ -152,7 +154,7 @@ def test_a_part_with_another_checksum_than_the_upload_or_than_it_says_is_refused
     part = s3.upload_part_copy(
         **at, CopySource={"Bucket": "parts", "Key": "source"}, CopySourceRange="bytes=2-4"
     )["CopyPartResult"]
-    assert part["ChecksumSHA256"] == of("sha256", b"234")
+    assert part["ChecksumSHA256"] == compute_encoded_sum("sha256", b"234")
     for wrong in ("bytes=2-", "2-4", "bytes=4-2", "bytes=0-10"):
         source = {"CopySource": {"Bucket": "parts", "Key": "source"}, "CopySourceRange": wrong}
         assert failure(s3.upload_part_copy, **at, **source) in ("InvalidArgument", "InvalidRange")

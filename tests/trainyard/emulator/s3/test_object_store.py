@@ -99,7 +99,7 @@ def kill(*_, **__):
 """
 
 
-def killed(root: Path, script: str) -> None:
+def run_killed_script(root: Path, script: str) -> None:
     """Run a script, which kills itself, with a store that has an object."""
     done = subprocess.run([sys.executable, "-c", KILLED + script, str(root)], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -112,7 +112,7 @@ with store.create_blob() as blob:
     blob.close()
     kill()
 """
-    killed(tmp_path, write)
+    run_killed_script(tmp_path, write)
     assert len(files(tmp_path)) == 2, "the kill came too early to test"
     store = ObjectStore(tmp_path)
     assert store.locate_file("bucket", "key").read_bytes() == b"old"
@@ -163,7 +163,7 @@ LOST = {
 }
 
 
-def unsealed(root: Path) -> None:
+def remove_seal(root: Path) -> None:
     """As a kill leaves it."""
     (root / "index.seal").unlink()
 
@@ -172,7 +172,7 @@ def unsealed(root: Path) -> None:
 def test_an_index_that_has_lost_rows_stops_the_start_and_loses_nothing(
     thirty: Path, tmp_path: Path, damage: Callable[[Path], object], said: str
 ):
-    unsealed(thirty)
+    remove_seal(thirty)
     before, whole = files(thirty), tmp_path / "whole.sqlite"
     shutil.copy(thirty / "index.sqlite", whole)
     damage(thirty / "index.sqlite")
@@ -191,7 +191,7 @@ def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Pat
     shutil.copy(tmp_path / "older.sqlite", thirty / "index.sqlite")
     with pytest.raises(EmulatorError, match=r"changed since the last stop.*remove .*index\.seal"):
         ObjectStore(thirty)
-    unsealed(thirty)
+    remove_seal(thirty)
     (thirty / "unknown").mkdir()
     ObjectStore(thirty).close()
     aside = {path.name: path.read_bytes() for path in (thirty / "unknown").iterdir()}
@@ -200,7 +200,7 @@ def test_an_empty_folder_lets_an_older_index_be_used(thirty: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("where", ["store.create_blob().__class__.finalize", "Path.unlink"])
 def test_a_write_that_is_killed_after_its_row_is_finished_by_the_next_start(tmp_path, where: str):
-    killed(tmp_path, f'{where} = kill\nstore.put_bytes("bucket", "key", b"new")\n')
+    run_killed_script(tmp_path, f'{where} = kill\nstore.put_bytes("bucket", "key", b"new")\n')
     store = ObjectStore(tmp_path)
     assert store.locate_file("bucket", "key").read_bytes() == b"new" and len(files(tmp_path)) == 1
     assert b"old" in [path.read_bytes() for path in (tmp_path / "interrupted").iterdir()]
@@ -279,7 +279,7 @@ def test_a_damaged_index_stops_the_start_and_says_what_to_do(sound: Path, tmp_pa
 def test_after_a_kill_a_damaged_index_stops_the_start_or_can_be_read(sound, tmp_path: Path, seed):
     """A text that is another one by now is not noticed, but nothing fails after the start."""
     copy = shutil.copytree(sound, tmp_path / "s3")
-    unsealed(copy)
+    remove_seal(copy)
     damage(copy / "index.sqlite", seed)
     try:
         store = ObjectStore(copy)

@@ -24,11 +24,11 @@ from tests.trainyard.emulator.harness import (
 from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import (
     LIGHT,
     deploy,
-    ended,
     package,
+    wait_for_endpoint,
 )
 from tests.trainyard.emulator.sagemaker.jobs.test_transform_job import DOUBLE, transform
-from tests.trainyard.emulator.test_lambda_ import make, zipped
+from tests.trainyard.emulator.test_lambda_ import make, zip_function
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.s3.object_folder import BLOCK, BlockSums, StoredBytes
 from trainyard.emulator.s3.object_store import ObjectStore
@@ -78,7 +78,7 @@ def body() -> bytes:
     return os.urandom(SIZE)
 
 
-def refused(call: Callable, **request: object) -> str:
+def read_internal_error(call: Callable, **request: object) -> str:
     """Return the message of S3's InternalError."""
     with pytest.raises(ClientError) as failure:
         call(**request)
@@ -92,18 +92,20 @@ def refused(call: Callable, **request: object) -> str:
 def test_s3_answers_an_internal_error_that_names_the_object(aws: Cloud, damage, caplog):
     put(aws, "x", body(), damage)
     source = {"Bucket": "bkt", "Key": "x"}
-    message = refused(aws.s3.get_object, **source)
+    message = read_internal_error(aws.s3.get_object, **source)
     assert f"s3://bkt/x is damaged: {DAMAGES[damage]}" in message and "put it again" in message
     file = aws.endpoint.app.objects.locate_file("bkt", "x")  # of no concern to a client
     assert any("s3://bkt/x is damaged" in m and str(file) in m for m in caplog.messages)
     assert str(file) not in message
-    assert message == refused(aws.s3.get_object, **source, Range="bytes=29999-30000")
+    assert message == read_internal_error(aws.s3.get_object, **source, Range="bytes=29999-30000")
     for change in ({}, {"ChecksumAlgorithm": "SHA256"}):  # the copy's bytes are read, or not
         copy = {"Bucket": "bkt", "Key": "copy", "CopySource": source, **change}
-        assert message == refused(aws.s3.copy_object, **copy)
+        assert message == read_internal_error(aws.s3.copy_object, **copy)
     upload = {"Bucket": "bkt", "Key": "joined"}
     upload["UploadId"] = aws.s3.create_multipart_upload(**upload)["UploadId"]
-    assert message == refused(aws.s3.upload_part_copy, **upload, PartNumber=1, CopySource=source)
+    assert message == read_internal_error(
+        aws.s3.upload_part_copy, **upload, PartNumber=1, CopySource=source
+    )
     assert aws.keys("copy") == aws.keys("joined") == []
     assert "Parts" not in aws.s3.list_parts(**upload)
     put(aws, "x", body(), lambda path: None)
@@ -123,7 +125,7 @@ def test_a_job_fails_with_that_reason(aws: Cloud):
 def test_a_model_and_an_input_of_a_transform_are_checked(aws: Cloud):
     put(aws, "m/model.tar.gz", package(DOUBLE), lambda path: flip(path, 40))
     deploy(aws, "m", None)
-    assert "s3://bkt/m/model.tar.gz is damaged" in ended(aws, "m")["FailureReason"]
+    assert "s3://bkt/m/model.tar.gz is damaged" in wait_for_endpoint(aws, "m")["FailureReason"]
     aws.put("double/model.tar.gz", package(DOUBLE))
     container = {
         "Image": LIGHT,
@@ -137,7 +139,7 @@ def test_a_model_and_an_input_of_a_transform_are_checked(aws: Cloud):
 
 
 def test_code_a_definition_and_a_file_that_a_pipeline_reads_are_checked(aws: Cloud):
-    put(aws, "code.zip", zipped(), lambda path: flip(path, 60))
+    put(aws, "code.zip", zip_function(), lambda path: flip(path, 60))
     with pytest.raises(ClientError, match=r"s3://bkt/code\.zip is damaged"):
         make(aws, "f", Code={"S3Bucket": "bkt", "S3Key": "code.zip"})
     text = json.dumps(pipeline([process_step("A", "true")]))
@@ -174,7 +176,7 @@ def test_of_a_large_object_what_is_whole_is_given_and_no_more(aws: Cloud, caplog
     for first, last in ((0, 9), (BLOCK - 3, 12 * BLOCK - 1), (13 * BLOCK, 20 * BLOCK + 4)):
         part = aws.s3.get_object(**named, Range=f"bytes={first}-{last}")["Body"].read()
         assert part == data[first : last + 1]
-    assert "from 12,582,912 to 13,631,488" in refused(
+    assert "from 12,582,912 to 13,631,488" in read_internal_error(
         aws.s3.get_object, **named, Range=f"bytes={5 * BLOCK}-{13 * BLOCK}"
     )
     found = aws.s3.get_object(**named)["Body"]  # its answer has begun when the damage is met
@@ -197,7 +199,7 @@ def test_a_damaged_part_of_an_upload_becomes_no_object(aws: Cloud):
     [path] = {*aws.endpoint.app.objects.root.glob("data/*/*.transit")} - before
     flip(path)
     parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-    assert "is damaged" in refused(
+    assert "is damaged" in read_internal_error(
         aws.s3.complete_multipart_upload, **upload, MultipartUpload=parts
     )
     assert aws.keys("parts") == []

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trainyard.emulator.standin import send, signed
+from tests.trainyard.emulator.standin import send, sign_headers
 
 
-def coded(digest: bytes) -> str:
+def encode_digest(digest: bytes) -> str:
     return base64.b64encode(digest).decode()
 
 
 def crc32(data: bytes) -> str:
-    return coded(zlib.crc32(data).to_bytes(4, "big"))
+    return encode_digest(zlib.crc32(data).to_bytes(4, "big"))
 
 
-def chunked(data: bytes, size: int, trailer: str) -> bytes:
+def encode_chunks(data: bytes, size: int, trailer: str) -> bytes:
     chunks = [data[i : i + size] for i in range(0, len(data), size)]
     framed = b"".join(f"{len(c):x};chunk-signature=0\r\n".encode() + c + b"\r\n" for c in chunks)
     return framed + b"0\r\n" + trailer.encode() + b"\r\n"
@@ -54,7 +54,7 @@ TRAILED = {
 
 @given(data=st.binary(max_size=200), size=st.integers(1, 64))
 def test_chunks_are_taken_apart_and_their_trailer_verified(put, data: bytes, size: int):
-    framed = chunked(data, size, f"x-amz-checksum-crc32:{crc32(data)}\r\n")
+    framed = encode_chunks(data, size, f"x-amz-checksum-crc32:{crc32(data)}\r\n")
     headers = TRAILED | {"x-amz-decoded-content-length": str(len(data))}
     assert put(framed, headers) == (200, "", data)
 
@@ -71,7 +71,7 @@ def test_chunks_are_taken_apart_and_their_trailer_verified(put, data: bytes, siz
 )
 def test_a_damaged_chunked_upload_is_refused(put, damage, code: str):
     data = b"hellohello"
-    framed = chunked(data, 5, f"x-amz-checksum-crc32:{crc32(data)}\r\n")
+    framed = encode_chunks(data, 5, f"x-amz-checksum-crc32:{crc32(data)}\r\n")
     headers = TRAILED | {"x-amz-decoded-content-length": "10"}
     status, text, stored = put(damage(framed), headers)
     assert (status, stored) == (400, None)
@@ -82,9 +82,9 @@ def test_a_damaged_chunked_upload_is_refused(put, damage, code: str):
     ("header", "claim"),
     [
         ("x-amz-checksum-crc32", crc32),
-        ("Content-MD5", lambda data: coded(hashlib.md5(data).digest())),
+        ("Content-MD5", lambda data: encode_digest(hashlib.md5(data).digest())),
         ("x-amz-content-sha256", lambda data: hashlib.sha256(data).hexdigest()),
-        ("x-amz-checksum-sha256", lambda data: coded(hashlib.sha256(data).digest())),
+        ("x-amz-checksum-sha256", lambda data: encode_digest(hashlib.sha256(data).digest())),
     ],
 )
 def test_every_claim_about_the_body_is_checked(put, header: str, claim: Callable):
@@ -97,7 +97,7 @@ def test_every_claim_about_the_body_is_checked(put, header: str, claim: Callable
 def test_a_connection_that_breaks_off_leaves_no_object(endpoint, put):
     host, port = endpoint.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        headers = signed(endpoint, "s3", "PUT", "/wire/broken")
+        headers = sign_headers(endpoint, "s3", "PUT", "/wire/broken")
         head = "".join(f"{k}: {v}\r\n" for k, v in headers.items())
         length = "Content-Length: 1000\r\n\r\nhalf"
         connection.sendall(f"PUT /wire/broken HTTP/1.1\r\n{head}{length}".encode())

@@ -20,19 +20,19 @@ def archive(files: dict[str, bytes | str]) -> bytes:
     return found.getvalue()
 
 
-def unpacked(data: bytes) -> dict[str, bytes]:
+def unpack_files(data: bytes) -> dict[str, bytes]:
     """Return name → content of a tar.gz of files."""
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         return {m.name: tar.extractfile(m).read() for m in tar.getmembers()}
 
 
-def transformed(aws: Cloud, name: str) -> dict:
+def wait_for_transform(aws: Cloud, name: str) -> dict:
     """Return the description of a transform job at its end."""
     describe = functools.partial(aws.sm.describe_transform_job, TransformJobName=name)
     return wait(describe, "TransformJobStatus", ("Completed", "Failed", "Stopped"))
 
 
-def joined(on: str, *values: Any) -> dict:
+def join_values(on: str, *values: Any) -> dict:
     return {"Std:Join": {"On": on, "Values": list(values)}}
 
 
@@ -53,9 +53,9 @@ def run(aws: Cloud, name: str, steps: list[dict], **more: Any) -> tuple[dict, di
     return aws.run(name)
 
 
-def completed(aws: Cloud, arn: str, status: str = "Succeeded") -> dict:
+def wait_for_steps(aws: Cloud, arn: str, status: str = "Succeeded") -> dict:
     """Return the steps of the execution, which must end with that status."""
-    answer = aws.ended(arn)
+    answer = aws.wait_for_execution(arn)
     assert answer["PipelineExecutionStatus"] == status, answer
     return aws.steps(arn)
 

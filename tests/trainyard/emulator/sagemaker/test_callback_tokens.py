@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, compare, condition_step, taken_for_aws, until
-from tests.trainyard.emulator.sagemaker.builders import completed, run
+from tests.trainyard.emulator.sagemaker.builders import run, wait_for_steps
 from tests.trainyard.emulator.standin import make_client
 from trainyard.commands.callback import main
 from trainyard.common.errors import ServiceError
@@ -47,7 +47,7 @@ def message(aws: Cloud) -> dict:
     return json.loads(found["Body"])
 
 
-def given(**values: str) -> list[dict]:
+def make_output_parameters(**values: str) -> list[dict]:
     return [{"Name": name, "Value": value} for name, value in values.items()]
 
 
@@ -62,19 +62,21 @@ def test_the_queue_hears_of_it_and_a_success_goes_on(aws: Cloud) -> None:
     request = {"CallbackToken": sent["token"], "ClientRequestToken": "c" * 32}
     send = aws.sm.send_pipeline_execution_step_success
     with pytest.raises(ClientError, match=r"Validation.*not given: \['share'\]"):
-        send(**request, OutputParameters=given(who="me"))
-    answer = send(**request, OutputParameters=given(who="me", share="0.25"))
+        send(**request, OutputParameters=make_output_parameters(who="me"))
+    answer = send(**request, OutputParameters=make_output_parameters(who="me", share="0.25"))
     assert answer["PipelineExecutionArn"] == arn
     assert aws.steps(arn)["Ask"]["StepStatus"] == "Succeeded", "acknowledged, so it is recorded"
-    assert send(**request, OutputParameters=given(who="me", share="0.25")), "the same call again"
+    assert send(**request, OutputParameters=make_output_parameters(who="me", share="0.25")), (
+        "the same call again"
+    )
     with pytest.raises(ClientError, match="Validation.*was answered already"):
         aws.sm.send_pipeline_execution_step_failure(CallbackToken=sent["token"])
 
-    steps = completed(aws, arn)
+    steps = wait_for_steps(aws, arn)
     assert steps["Ask"]["Metadata"]["Callback"] == {
         "CallbackToken": sent["token"],
         "SqsQueueUrl": aws.queue,
-        "OutputParameters": given(who="me", share="0.25"),
+        "OutputParameters": make_output_parameters(who="me", share="0.25"),
     }
     assert steps["Check"]["Metadata"]["Condition"]["Outcome"] == "True"
 
@@ -88,7 +90,7 @@ def test_a_stop_asks_the_queue_and_waits_for_the_answer(aws: Cloud) -> None:
     describe = aws.sm.describe_pipeline_execution(PipelineExecutionArn=arn)
     assert describe["PipelineExecutionStatus"] == "Stopping"
     aws.sm.send_pipeline_execution_step_failure(CallbackToken=token, FailureReason="no")
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Stopped"
+    assert aws.wait_for_execution(arn)["PipelineExecutionStatus"] == "Stopped"
 
 
 def test_an_unknown_queue_fails_the_step(aws: Cloud) -> None:
@@ -114,5 +116,5 @@ def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.Capture
         assert f"answered; {arns[1]} continues" in capsys.readouterr().out
         with pytest.raises(ServiceError, match="ResourceNotFound.*does not exist"):
             main("0123456789", fail="x")
-    assert aws.ended(arns[0])["PipelineExecutionStatus"] == "Succeeded"
-    assert aws.ended(arns[1])["FailureReason"].endswith("Ask: not today")
+    assert aws.wait_for_execution(arns[0])["PipelineExecutionStatus"] == "Succeeded"
+    assert aws.wait_for_execution(arns[1])["FailureReason"].endswith("Ask: not today")

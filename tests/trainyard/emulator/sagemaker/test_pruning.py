@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import CHECKOUT, called
+from tests.conftest import CHECKOUT, call_module
 from tests.trainyard.emulator.harness import Cloud, cloud, process_step, processing, s3_input
-from tests.trainyard.emulator.sagemaker.builders import completed, joined, register_step
+from tests.trainyard.emulator.sagemaker.builders import join_values, register_step, wait_for_steps
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.s3.object_store import ObjectStore
@@ -35,7 +35,7 @@ AGES = {"old": 60, "registered": 100, "cached": 10, "source": 60, "hit": 8, "alo
 
 
 def steps(register: bool) -> list[dict]:
-    out = joined("/", "s3://bkt/runs", RUN, "out")
+    out = join_values("/", "s3://bkt/runs", RUN, "out")
     script = "cat /opt/ml/processing/raw/* - <<< $0 > /opt/ml/processing/out/file"
     make = process_step("Make", script, outputs={"out": out}, CacheConfig=CACHE)
     make["Arguments"]["ProcessingInputs"] = [s3_input("raw", "s3://bkt/raw")]
@@ -68,22 +68,22 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]
 
 def ran(aws: Cloud, pipeline: str, text: str) -> str:
     arn = aws.start(pipeline, {"Text": text})
-    completed(aws, arn)
+    wait_for_steps(aws, arn)
     return arn
 
 
 def age(path: Path, days: float) -> None:
     """Move every time of a document back by that many days."""
 
-    def moved(document: object) -> object:
+    def move_times(document: object) -> object:
         if isinstance(document, dict):
             return {
-                key: value - days * 86400 if key.endswith("Time") else moved(value)
+                key: value - days * 86400 if key.endswith("Time") else move_times(value)
                 for key, value in document.items()
             }
         return document
 
-    path.write_text(json.dumps(moved(json.loads(path.read_text()))))
+    path.write_text(json.dumps(move_times(json.loads(path.read_text()))))
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def store_of(state: Path) -> Iterator[ObjectStore]:
         yield store
 
 
-def chosen(
+def choose_deleted_units(
     state: Path, numbers: dict[str, str], days: float | None, **more
 ) -> tuple[set, PruningPlan]:
     """Return the names of deleted units, and the rest of the choice."""
@@ -127,15 +127,17 @@ def chosen(
     ],
 )
 def test_what_is_old_goes_unless_something_needs_it(made, days: float, cached: bool, gone: set):
-    assert chosen(*made, days, include_cached=cached)[0] == gone
+    assert choose_deleted_units(*made, days, include_cached=cached)[0] == gone
 
 
 def test_the_oldest_goes_until_the_rest_is_small_enough(made):
-    size = chosen(*made, 1000)[1].size  # while the store is open, which has files of its own
-    assert chosen(*made, None, limit=size)[0] == set()
-    first, _ = chosen(*made, None, limit=size - 1)
+    size = choose_deleted_units(*made, 1000)[
+        1
+    ].size  # while the store is open, which has files of its own
+    assert choose_deleted_units(*made, None, limit=size)[0] == set()
+    first, _ = choose_deleted_units(*made, None, limit=size - 1)
     assert len(first) == 1 and first < {"old", "alone"}
-    everything, found = chosen(*made, None, limit=0)
+    everything, found = choose_deleted_units(*made, None, limit=0)
     assert everything == {"old", "alone", "hit", "source"}
     assert 0 < found.freed_bytes < size
 
@@ -147,7 +149,9 @@ def test_nothing_that_stays_loses_anything(made, data):
     size = measure_size(state)
     limits = sorted(data.draw(st.lists(st.integers(0, size), min_size=2, max_size=2)))
     more = {name: data.draw(st.booleans()) for name in ("include_cached", "inputs")}
-    most, least = (chosen(state, numbers, None, limit=limit, **more) for limit in limits)
+    most, least = (
+        choose_deleted_units(state, numbers, None, limit=limit, **more) for limit in limits
+    )
     assert most[0] >= least[0] and most[1].objects >= least[1].objects
     for gone, found in (most, least):
         wrote = set(numbers) - {"hit"}
@@ -160,7 +164,7 @@ def test_nothing_that_stays_loses_anything(made, data):
 def test_a_dry_run_removes_nothing_and_what_is_left_after_a_real_one_works(state: Path, made):
     """Kept records can be described, listed, read and reused as before; deleted ones are gone."""
     numbers = made[1]
-    freed = chosen(state, numbers, 30)[1].freed_bytes
+    freed = choose_deleted_units(state, numbers, 30)[1].freed_bytes
     before = content(state)
     status, said = prune(state, "--days", "30", "--dry-run")
     assert status == 0 and f"execution {numbers['old']}, 1 jobs" in said
@@ -196,7 +200,7 @@ def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, 
     damaged_state.set_aside(state)
     before = content(state)
     with pytest.raises(EmulatorError, match="damaged contains 1 files.*nothing is pruned"):
-        chosen(state, made[1], 30)
+        choose_deleted_units(state, made[1], 30)
     with store_of(state) as store:  # as the start of an emulator does
         [said] = prune_to_size(state, store, 0)
     assert "nothing is pruned" in said and content(state) == before
@@ -222,7 +226,7 @@ def package_of(aws: Cloud) -> str:
 
 
 def prune(state: Path, *arguments: str) -> tuple[int, str]:
-    done = called("trainyard.commands.prune", "--state", str(state), *arguments)
+    done = call_module("trainyard.commands.prune", "--state", str(state), *arguments)
     return done.returncode, done.stdout + done.stderr
 
 

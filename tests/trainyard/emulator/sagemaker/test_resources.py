@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.trainyard.emulator.harness import Cloud, cloud, fail_step
 from tests.trainyard.emulator.requests import MODEL, full, minimal, operations
 from tests.trainyard.emulator.sagemaker.pipelines.test_definition_form import JSON, places
-from tests.trainyard.emulator.standin import signed
+from tests.trainyard.emulator.standin import sign_headers
 from trainyard.emulator.sagemaker.resources import KINDS, Kind
 
 pytestmark = pytest.mark.long
@@ -48,7 +48,7 @@ def code(aws: Cloud, operation: str, request: dict) -> str:
 
 def test_every_operation_of_sagemaker_is_done_kept_or_refused_by_name(tmp_path: Path):
     with cloud(tmp_path) as own:
-        refused = walked(own)
+        refused = call_all_operations(own)
     for name, message in refused.items():
         assert f"does not implement {name}: it would need" in message
     pretended = "AutoMLJobV2 CompilationJob LabelingJob MonitoringSchedule NotebookInstance"
@@ -57,7 +57,7 @@ def test_every_operation_of_sagemaker_is_done_kept_or_refused_by_name(tmp_path: 
     assert len(refused) > 300
 
 
-def walked(aws: Cloud) -> dict[str, str]:
+def call_all_operations(aws: Cloud) -> dict[str, str]:
     """Call every operation; return those refused by name → how."""
     kept = {o.name for kind in KINDS for v in VERBS if (o := kind.find_operation(v))}
     kept |= {"AssociateTrialComponent", "DisassociateTrialComponent", "ListModelCardVersions"}
@@ -185,7 +185,7 @@ def pipeline(aws: Cloud) -> None:
     aws.create("PipelineName", [fail_step("f", "x")])
 
 
-def answered(aws: Cloud) -> list[str]:
+def list_answered_operations(aws: Cloud) -> list[str]:
     """Return the operations that are not always refused by name."""
     kept = {
         operation.name for kind in KINDS for v in VERBS if (operation := kind.find_operation(v))
@@ -195,13 +195,13 @@ def answered(aws: Cloud) -> list[str]:
     return sorted(set(names) - RUNNING)
 
 
-def asked(aws: Cloud, operation: str, body: bytes) -> tuple[int, str]:
+def send_operation(aws: Cloud, operation: str, body: bytes) -> tuple[int, str]:
     connection = http.client.HTTPConnection(aws.endpoint.url.removeprefix("http://"), timeout=60)
     headers = {
         "X-Amz-Target": f"SageMaker.{operation}",
         "Content-Type": "application/x-amz-json-1.1",
     }
-    headers = signed(aws.endpoint, "sagemaker", "POST", "/", headers, body)
+    headers = sign_headers(aws.endpoint, "sagemaker", "POST", "/", headers, body)
     connection.request("POST", "/", body, headers)
     answer = connection.getresponse()
     return answer.status, answer.read().decode()
@@ -209,7 +209,7 @@ def asked(aws: Cloud, operation: str, body: bytes) -> tuple[int, str]:
 
 @given(st.data())
 def test_no_json_is_a_500(aws: Cloud, pipeline: None, data: st.DataObject):
-    operation = data.draw(st.sampled_from(answered(aws)))
+    operation = data.draw(st.sampled_from(list_answered_operations(aws)))
     request: dict[str, Any] = data.draw(st.sampled_from([full, minimal]))(operation)
     if found := list(places(request)):
         *way, last = data.draw(st.sampled_from(found))
@@ -217,20 +217,20 @@ def test_no_json_is_a_500(aws: Cloud, pipeline: None, data: st.DataObject):
         for key in way:
             target = target[key]
         target[last] = data.draw(JSON | ODD)
-    status, text = asked(aws, operation, json.dumps(request).encode())
+    status, text = send_operation(aws, operation, json.dumps(request).encode())
     assert status < 500, (operation, request, text)
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"[" * 100_000, b'"x"', b"[]", b"{", b"null"])
 def test_what_is_no_json_object_is_refused(aws: Cloud, body: bytes):
-    assert asked(aws, "ListPipelines", body)[0] == 400
+    assert send_operation(aws, "ListPipelines", body)[0] == 400
 
 
 def test_no_valid_request_is_a_500(aws: Cloud, pipeline: None):
     """With every member; with the required ones alone they were asked above."""
     failed = {}
-    for operation in answered(aws):
-        status, text = asked(aws, operation, json.dumps(full(operation)).encode())
+    for operation in list_answered_operations(aws):
+        status, text = send_operation(aws, operation, json.dumps(full(operation)).encode())
         if status >= 500:
             failed[operation] = text
     assert not failed
@@ -248,5 +248,5 @@ def test_no_valid_request_is_a_500(aws: Cloud, pipeline: None):
 def test_what_cannot_be_is_refused_as_sagemaker_does(
     aws: Cloud, operation: str, request_: dict, said: str
 ):
-    status, text = asked(aws, operation, json.dumps(request_).encode())
+    status, text = send_operation(aws, operation, json.dumps(request_).encode())
     assert status == 400 and said in text and "ValidationException" in text

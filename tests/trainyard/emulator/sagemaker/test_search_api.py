@@ -26,14 +26,14 @@ def records(aws: Cloud) -> None:
         aws.train(name, "", **request)
     for name in ("first", "second"):
         aws.create(name, [fail_step("Stop", "no")])
-    aws.ended(aws.start("first", PipelineExecutionDisplayName="once"))
+    aws.wait_for_execution(aws.start("first", PipelineExecutionDisplayName="once"))
     group = {"ModelPackageGroupName": "models"}
     aws.sm.create_model_package_group(**group)
     aws.sm.create_model_package(**group)
     aws.sm.create_model_package(**group, ModelApprovalStatus="Approved")
 
 
-def one(name: str, value: Any = None, operator: str | None = None) -> dict:
+def make_filter(name: str, value: Any = None, operator: str | None = None) -> dict:
     given = {"Name": name, "Operator": operator, "Value": value}
     return {key: part for key, part in given.items() if part is not None}
 
@@ -48,23 +48,26 @@ def names(aws: Cloud, *filters: dict, **more: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
-        ([one("TrainingJobName", "fast")], ["fast"]),
-        ([one("TrainingJobName", "fast", "NotEquals")], ["slow"]),
-        ([one("TrainingJobName", "AS", "Contains")], ["fast"]),
-        ([one("TrainingJobName", "x, slow", "In")], ["slow"]),
-        ([one("HyperParameters.rate", "0.10")], ["slow"]),
-        ([one("HyperParameters.rate", ".2", "GreaterThan")], ["fast"]),  # as text both were
-        ([one("HyperParameters.rate", "0.5", "GreaterThan")], []),
-        ([one("HyperParameters.rate", "0.5", "GreaterThanOrEqualTo")], ["fast"]),
-        ([one("HyperParameters.rate", "0.5", "LessThan")], ["slow"]),
-        ([one("HyperParameters.rate", "0.50", "NotEquals")], ["slow"]),
-        ([one("HyperParameters.a.b", "slow")], ["slow"]),
-        ([one("Metrics.loss", "0.1", "LessThanOrEqualTo")], ["slow"]),
-        ([one("Tags.team", "fast")], ["fast"]),
-        ([one("FailureReason", operator="Exists")], []),
-        ([one("FailureReason", operator="NotExists")], ["fast", "slow"]),
-        ([one("TrainingJobStatus", "Completed"), one("Tags.team", "slow")], ["slow"]),
-        ([one("InputDataConfig.DataSource.S3DataSource.S3Uri", "s3://bkt/b/x")], ["fast"]),
+        ([make_filter("TrainingJobName", "fast")], ["fast"]),
+        ([make_filter("TrainingJobName", "fast", "NotEquals")], ["slow"]),
+        ([make_filter("TrainingJobName", "AS", "Contains")], ["fast"]),
+        ([make_filter("TrainingJobName", "x, slow", "In")], ["slow"]),
+        ([make_filter("HyperParameters.rate", "0.10")], ["slow"]),
+        ([make_filter("HyperParameters.rate", ".2", "GreaterThan")], ["fast"]),  # as text both were
+        ([make_filter("HyperParameters.rate", "0.5", "GreaterThan")], []),
+        ([make_filter("HyperParameters.rate", "0.5", "GreaterThanOrEqualTo")], ["fast"]),
+        ([make_filter("HyperParameters.rate", "0.5", "LessThan")], ["slow"]),
+        ([make_filter("HyperParameters.rate", "0.50", "NotEquals")], ["slow"]),
+        ([make_filter("HyperParameters.a.b", "slow")], ["slow"]),
+        ([make_filter("Metrics.loss", "0.1", "LessThanOrEqualTo")], ["slow"]),
+        ([make_filter("Tags.team", "fast")], ["fast"]),
+        ([make_filter("FailureReason", operator="Exists")], []),
+        ([make_filter("FailureReason", operator="NotExists")], ["fast", "slow"]),
+        (
+            [make_filter("TrainingJobStatus", "Completed"), make_filter("Tags.team", "slow")],
+            ["slow"],
+        ),
+        ([make_filter("InputDataConfig.DataSource.S3DataSource.S3Uri", "s3://bkt/b/x")], ["fast"]),
     ],
 )
 def test_filters(aws: Cloud, filters: list[dict], expected: list[str]) -> None:
@@ -73,16 +76,19 @@ def test_filters(aws: Cloud, filters: list[dict], expected: list[str]) -> None:
 
 def test_times_or_and_nested_filters(aws: Cloud) -> None:
     now = datetime.fromtimestamp(time.time(), UTC).isoformat()
-    assert names(aws, one("CreationTime", now, "GreaterThan")) == []
-    assert names(aws, one("CreationTime", now, "LessThan")) == ["fast", "slow"]
-    either = {"Operator": "Or", "Filters": [one("TrainingJobName", n) for n in ("fast", "x")]}
+    assert names(aws, make_filter("CreationTime", now, "GreaterThan")) == []
+    assert names(aws, make_filter("CreationTime", now, "LessThan")) == ["fast", "slow"]
+    either = {
+        "Operator": "Or",
+        "Filters": [make_filter("TrainingJobName", n) for n in ("fast", "x")],
+    }
     assert names(aws, expression=either) == ["fast"]
-    both = {"SubExpressions": [either, {"Filters": [one("Tags.team", "slow")]}]}
+    both = {"SubExpressions": [either, {"Filters": [make_filter("Tags.team", "slow")]}]}
     assert names(aws, expression=both) == []
     inside = "InputDataConfig"
     found = [
-        one(f"{inside}.ChannelName", "train"),
-        one(f"{inside}.DataSource.S3DataSource.S3Uri", "/a/", "Contains"),
+        make_filter(f"{inside}.ChannelName", "train"),
+        make_filter(f"{inside}.DataSource.S3DataSource.S3Uri", "/a/", "Contains"),
     ]
     nested = {"NestedFilters": [{"NestedPropertyName": inside, "Filters": found}]}
     assert names(aws, expression=nested) == ["slow"]
@@ -97,17 +103,19 @@ def test_order_and_pages(aws: Cloud) -> None:
 
 
 def test_pipelines_executions_and_packages(aws: Cloud) -> None:
-    def found(resource: str, *filters: dict) -> list[dict]:
+    def find_resources(resource: str, *filters: dict) -> list[dict]:
         answer = aws.sm.search(Resource=resource, SearchExpression={"Filters": list(filters)})
         return [result[resource] for result in answer["Results"]]
 
-    [pipeline] = found("Pipeline", one("PipelineName", "first"))
-    of_pipeline = one("PipelineArn", pipeline["PipelineArn"])
-    [execution] = found("PipelineExecution", of_pipeline, one("PipelineExecutionStatus", "Failed"))
+    [pipeline] = find_resources("Pipeline", make_filter("PipelineName", "first"))
+    of_pipeline = make_filter("PipelineArn", pipeline["PipelineArn"])
+    [execution] = find_resources(
+        "PipelineExecution", of_pipeline, make_filter("PipelineExecutionStatus", "Failed")
+    )
     assert execution["PipelineExecutionDisplayName"] == "once"
-    [package] = found("ModelPackage", one("ModelApprovalStatus", "Approved"))
+    [package] = find_resources("ModelPackage", make_filter("ModelApprovalStatus", "Approved"))
     assert package["ModelPackageVersion"] == 2
-    [group] = found("ModelPackageGroup", one("ModelPackageGroupName", "models"))
+    [group] = find_resources("ModelPackageGroup", make_filter("ModelPackageGroupName", "models"))
     assert group["ModelPackageGroupStatus"] == "Completed"
 
 
@@ -115,4 +123,4 @@ def test_what_is_not_searched_is_refused_by_name(aws: Cloud) -> None:
     with pytest.raises(ClientError, match="Resource FeatureGroup is not searched"):
         aws.sm.search(Resource="FeatureGroup")
     with pytest.raises(ClientError, match="Filter TrainingJobName: Equals needs a Value"):
-        names(aws, one("TrainingJobName"))
+        names(aws, make_filter("TrainingJobName"))

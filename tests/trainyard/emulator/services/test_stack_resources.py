@@ -102,7 +102,7 @@ def test_a_change_set_reads_template_and_definition_from_s3(aws):
     stacks.delete_stack(StackName="c")
 
 
-def changed(text: str, logical: str, **properties) -> str:
+def change_resource_properties(text: str, logical: str, **properties) -> str:
     document = json.loads(text)
     document["Resources"][logical]["Properties"] |= properties
     return json.dumps(document)
@@ -117,9 +117,9 @@ def test_a_change_set_changes_a_roles_policies_and_trust_and_a_groups_tags(aws):
     allow = {"Effect": "Allow", "Action": "s3:GetObject", "Resource": "*"}
     policy = {"Version": "2012-10-17", "Statement": [allow]}
     trust = {"Version": "2012-10-17", "Statement": [allow | {"Action": "sts:AssumeRole"}]}
-    second = changed(first, "Role", AssumeRolePolicyDocument=trust,
+    second = change_resource_properties(first, "Role", AssumeRolePolicyDocument=trust,
                      Policies=[{"PolicyName": "p", "PolicyDocument": policy}])  # fmt: skip
-    second = changed(second, "Group", Tags=[{"Key": "team", "Value": "a"}])
+    second = change_resource_properties(second, "Group", Tags=[{"Key": "team", "Value": "a"}])
     asked = {"StackName": "a", "ChangeSetName": "next", "ChangeSetType": "UPDATE"}
     made = stacks.create_change_set(**asked, TemplateBody=second)
     stacks.execute_change_set(ChangeSetName=made["Id"])
@@ -128,7 +128,7 @@ def test_a_change_set_changes_a_roles_policies_and_trust_and_a_groups_tags(aws):
     assert iam.get_role(**role)["Role"]["AssumeRolePolicyDocument"] == trust
     group = outputs(stacks, "a")["Group"]
     assert sagemaker.list_tags(ResourceArn=group)["Tags"] == [{"Key": "team", "Value": "a"}]
-    third = changed(second, "Group", ModelPackageGroupDescription="another")
+    third = change_resource_properties(second, "Group", ModelPackageGroupDescription="another")
     with pytest.raises(ClientError, match="ModelPackageGroupDescription changes, so"):
         stacks.update_stack(StackName="a", TemplateBody=third)
     stacks.delete_stack(StackName="a")

@@ -26,11 +26,11 @@ train.py FAILED
 """
 
 
-def said(reason: str, status: str = "") -> Cause:
+def diagnose_reason(reason: str, status: str = "") -> Cause:
     return diagnose_failure(Evidence(step="Train", reason=reason, status=status))
 
 
-def logged(*machines: str) -> Cause:
+def diagnose_machine_logs(*machines: str) -> Cause:
     """A machine's log is a text; their lines alternate."""
     rows = [
         (number, make_line(f"algo-{host}", number, text))
@@ -85,7 +85,7 @@ REASONS = {
 
 @pytest.mark.parametrize("reason", REASONS, ids=REASONS.get)
 def test_what_the_service_says_is_a_cause(reason: str):
-    cause = said(reason)
+    cause = diagnose_reason(reason)
     assert cause.name == REASONS[reason]
     assert cause.certainty == ("likely" if cause.name in ("memory/killed", "reason") else "certain")
     assert cause.lines and "{" not in cause.sentence
@@ -97,18 +97,21 @@ def test_what_the_service_says_is_a_cause(reason: str):
 
 
 def test_what_the_service_says_is_told_as_it_is():
-    cause = said("Execution failed due to MSE > 6.0")
+    cause = diagnose_reason("Execution failed due to MSE > 6.0")
     assert (cause.sentence, cause.lines) == ("Execution failed due to MSE > 6.0", ())
-    assert said("", "Interrupted").name == "aws/spot"
-    assert said("", "MaxRuntimeExceeded").name == "aws/time-limit"
+    assert diagnose_reason("", "Interrupted").name == "aws/spot"
+    assert diagnose_reason("", "MaxRuntimeExceeded").name == "aws/time-limit"
     quoting = (
         'AlgorithmError: ExecuteUserScriptError:\nExitCode 1\nErrorMessage "raise KeyError(x)\n '
         'KeyError: \'labels\'"\nCommand "/opt/conda/bin/python3.10 train.py --epochs 3"'
     )
-    assert said(quoting).sentence == "KeyError: 'labels'"
-    assert "KeyError: 'label'" in said(f"AlgorithmError: framework error: \n{LABEL}").sentence
+    assert diagnose_reason(quoting).sentence == "KeyError: 'labels'"
+    assert (
+        "KeyError: 'label'"
+        in diagnose_reason(f"AlgorithmError: framework error: \n{LABEL}").sentence
+    )
     for reason in ("AlgorithmError: CUDA out of memory", "ResourceLimitExceeded"):
-        cause = said(reason)  # what it does not tell leaves no hole
+        cause = diagnose_reason(reason)  # what it does not tell leaves no hole
         assert "?" not in cause.sentence + cause.fix and "()" not in cause.sentence
 
 
@@ -125,7 +128,7 @@ def test_what_the_sdk_writes_before_a_reason_is_taken_off():
 
 
 def test_a_watch_rule_that_stopped_a_training_is_the_cause():
-    cause = said(
+    cause = diagnose_reason(
         "AlgorithmError: stopped by watch rule loss_not_falling after step 120: the gradients "
         "grew tenfold; lower the learning rate; a checkpoint is saved, exit code: 1"
     )
@@ -168,7 +171,7 @@ LINES = {
 @pytest.mark.parametrize("text", LINES, ids=LINES.get)
 def test_a_known_text_in_a_log_is_a_cause(text: str):
     log = TRACEBACK.format(end=text) + "\n" + CHILD
-    cause = logged(log)
+    cause = diagnose_machine_logs(log)
     assert cause.name == LINES[text]
     assert text.strip() in [row.strip() for row in cause.lines] and cause.host == "algo-1"
     assert diagnose_failure(parse_evidence(log)).name == LINES[text]
@@ -246,16 +249,19 @@ LOGS = {
 
 @pytest.mark.parametrize(("log", "told", "says"), LOGS.values(), ids=LOGS)
 def test_a_log_has_its_first_cause(log: str, told: str, says: str):
-    """``told``: the cause's name, after its certainty where that matters."""
-    cause = logged(log)
+    """``diagnose_dressed_log``: the cause's name, after its certainty where that matters."""
+    cause = diagnose_machine_logs(log)
     assert told in f"{cause.certainty} {cause.name}" and says in cause.sentence
 
 
 def test_what_is_shown_of_a_log_is_its_end_as_text_and_cut():
-    assert "and still" in logged("all is well\nand still").lines
-    cause = logged(ENDLESS)
+    assert "and still" in diagnose_machine_logs("all is well\nand still").lines
+    cause = diagnose_machine_logs(ENDLESS)
     assert cause.name == "memory/host" and len(cause.lines[0]) < 5_000
-    assert (logged(BLOCK).rank, logged(BLOCK).name) == (3, "exception")
+    assert (diagnose_machine_logs(BLOCK).rank, diagnose_machine_logs(BLOCK).name) == (
+        3,
+        "exception",
+    )
 
 
 def test_the_first_exception_counts_and_not_what_follows_from_it():
@@ -263,7 +269,7 @@ def test_the_first_exception_counts_and_not_what_follows_from_it():
     first = "\n".join(f"[rank3]: {row}" for row in LABEL.split("\n"))
     peer = "RuntimeError: [..] Connection closed by peer [10.0.0.7]:43"
     other = "loading\n" * 7 + TRACEBACK.format(end=peer) + "\n" + CHILD
-    cause = logged(other, first)
+    cause = diagnose_machine_logs(other, first)
     assert (cause.name, cause.rank, cause.host) == ("exception", 3, "algo-2")
     assert cause.certainty == "certain"
     words = "rank 3 on algo-2 was the first to raise at train.py:88: KeyError: 'label'"
@@ -277,7 +283,7 @@ def test_the_first_exception_is_found_behind_those_of_all_other_ranks():
     other = f"Traceback (most recent call last):\n{frames}{end}"
     log = [f"[rank5]: {row}" for row in LABEL.split("\n")]
     log += [f"[rank{rank}]: {row}" for rank in range(20) for row in other.split("\n")]
-    cause = logged("\n".join(log))
+    cause = diagnose_machine_logs("\n".join(log))
     assert (cause.rank, cause.certainty) == (5, "certain")
     assert "train.py:88: KeyError: 'label'" in cause.sentence
 
@@ -288,10 +294,10 @@ def test_a_collective_that_waited_is_told_where_nothing_came_before():
         "operation timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, Timeout(ms)=600000) "
         "ran for 600060 milliseconds before timing out."
     )
-    cause = logged(text)
+    cause = diagnose_machine_logs(text)
     assert (cause.name, cause.certainty, cause.rank) == ("ranks/watchdog", "likely", 0)
     assert "ALLREDUCE" in cause.sentence
-    assert logged(f"{text}\nlater\n", LABEL).name == "exception"
+    assert diagnose_machine_logs(f"{text}\nlater\n", LABEL).name == "exception"
 
 
 def test_the_words_of_an_own_exception_are_told_and_what_they_hint_at_is_likely():
@@ -300,16 +306,22 @@ def test_the_words_of_an_own_exception_are_told_and_what_they_hint_at_is_likely(
         "    steps = int(settings['steps'])\n"
         "ValueError: invalid literal for int() with base 10: 'no number'\n"
     )
-    cause = logged(log)
+    cause = diagnose_machine_logs(log)
     assert (cause.name, cause.certainty) == ("program/record", "likely")
     assert "train.py:9: ValueError: invalid literal" in cause.sentence
     assert "This usually means: A record" in cause.sentence
     later = TRACEBACK.format(end="torch.OutOfMemoryError: CUDA out of memory.")
-    assert logged(f"{log}{later}").name == "program/record"
+    assert diagnose_machine_logs(f"{log}{later}").name == "program/record"
     full = log.rpartition("ValueError")[0] + DISK
-    assert (logged(full).name, logged(full).certainty) == ("memory/disk", "certain")
+    assert (diagnose_machine_logs(full).name, diagnose_machine_logs(full).certainty) == (
+        "memory/disk",
+        "certain",
+    )
     own = full.replace("steps = int(settings['steps'])", "raise OSError(28, text)")
-    assert (logged(own).name, logged(own).certainty) == ("memory/disk", "likely")
+    assert (diagnose_machine_logs(own).name, diagnose_machine_logs(own).certainty) == (
+        "memory/disk",
+        "likely",
+    )
 
 
 HEALTHY = """SM_HPS={"on_error": "fail", "report_to": "wandb"}
@@ -332,8 +344,8 @@ epoch 1: accuracy 0.91, errors: 0
 
 
 def test_a_healthy_log_has_no_certain_cause_and_hides_none():
-    assert logged(HEALTHY).certainty != "certain"
-    assert "KeyError: 'label'" in logged(HEALTHY + LABEL).sentence
+    assert diagnose_machine_logs(HEALTHY).certainty != "certain"
+    assert "KeyError: 'label'" in diagnose_machine_logs(HEALTHY + LABEL).sentence
 
 
 DRESSES: dict[str, Callable[[str, int], str]] = {
@@ -350,15 +362,18 @@ DRESSES: dict[str, Callable[[str, int], str]] = {
 
 @pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
 def test_a_dressed_log_has_the_cause_of_the_bare_one(dress: Callable[[str, int], str]):
-    def told(log: str) -> Cause:
+    def diagnose_dressed_log(log: str) -> Cause:
         rows = log.splitlines()
         return diagnose_failure(
             parse_evidence("\n".join(dress(row, n) for n, row in enumerate(rows)))
         )
 
-    assert told(LABEL).certainty == "certain"
-    assert "train.py:88: KeyError: 'label'" in told(f"step 3 loss 2.31\n{LABEL}").sentence
-    full = told(f"step 3 loss 2.31\n{TRACEBACK.format(end=DISK)}: 'x'")
+    assert diagnose_dressed_log(LABEL).certainty == "certain"
+    assert (
+        "train.py:88: KeyError: 'label'"
+        in diagnose_dressed_log(f"step 3 loss 2.31\n{LABEL}").sentence
+    )
+    full = diagnose_dressed_log(f"step 3 loss 2.31\n{TRACEBACK.format(end=DISK)}: 'x'")
     assert full.sentence.startswith("A disk was full")
 
 
@@ -389,7 +404,7 @@ ValueError: the corpus has no text"""
 @pytest.mark.parametrize("log", [RECORD, REMOVED])
 def test_other_versions_than_the_images_are_a_possible_cause(log: str):
     """Text in pandas 3 has column of dtype object: the data is blamed for it."""
-    before, found = logged(log), logged(f"{NOTICE}\n{log}")
+    before, found = diagnose_machine_logs(log), diagnose_machine_logs(f"{NOTICE}\n{log}")
     assert "version" not in before.sentence
     assert found.sentence.startswith(before.sentence.rstrip("."))
     assert found.sentence.endswith(
@@ -401,6 +416,6 @@ def test_other_versions_than_the_images_are_a_possible_cause(log: str):
 
 
 def test_what_the_program_itself_refuses_is_not_the_versions():
-    assert logged(f"{NOTICE}\n{OWN}").sentence == logged(OWN).sentence
+    assert diagnose_machine_logs(f"{NOTICE}\n{OWN}").sentence == diagnose_machine_logs(OWN).sentence
     killed = "Killed process 90 (python) total-vm:1kB"
-    assert "version" not in logged(f"{NOTICE}\n{killed}").sentence
+    assert "version" not in diagnose_machine_logs(f"{NOTICE}\n{killed}").sentence

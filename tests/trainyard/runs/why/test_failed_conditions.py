@@ -65,7 +65,7 @@ def test_condition_file_value_and_demand_are_named(aws: Cloud, capsys: pytest.Ca
     outer = condition_step("Open", [compare("GreaterThan", LOSS, 0)], [inner], [])
     aws.create("rejected", [gate("rejected"), outer], Parameters=[MAX_LOSS])
     arn = aws.start("rejected")
-    assert aws.ended(arn)["PipelineExecutionStatus"] == "Failed"
+    assert aws.wait_for_execution(arn)["PipelineExecutionStatus"] == "Failed"
     told = words(capsys, arn)
     file = "in s3://bkt/rejected/gate/gate.json of step Gate is"
     for line in (
@@ -106,7 +106,7 @@ def test_how_a_run_ended_is_said(aws: Cloud, capsys: pytest.CaptureFixture, step
     aws.put("limits.json", '{"most": {"of all": 3}}')
     aws.create(step["Name"], [step])
     arn = aws.start(step["Name"])
-    aws.ended(arn)
+    aws.wait_for_execution(arn)
     assert words(capsys, arn) == printed.format(arn=arn)
     if "nothing" in printed:
         assert words(capsys, arn, "--json") == ""  # an object per failed step
@@ -117,5 +117,5 @@ def test_while_it_runs_nothing_has_failed_so_far(aws: Cloud, capsys: pytest.Capt
     arn = aws.start("slow")
     assert words(capsys, arn) == f"nothing failed so far: {arn} Executing\n"
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="t" * 32)
-    aws.ended(arn)
+    aws.wait_for_execution(arn)
     assert words(capsys, arn) == f"nothing failed: {arn} Stopped\n"

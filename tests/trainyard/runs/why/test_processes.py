@@ -15,7 +15,7 @@ from trainyard.runs.why.diagnosis import Cause, diagnose_failure
 from trainyard.runs.why.logged_exceptions import parse_evidence
 
 
-def failed(*command: str | Path) -> Cause:
+def diagnose_failed_command(*command: str | Path) -> Cause:
     """The diagnosis of what the command, which fails, writes to stderr."""
     environment = clean_environment() | {"NO_PROXY": "*", "PIP_CONFIG_FILE": os.devnull}
     done = subprocess.run(
@@ -42,7 +42,7 @@ CALLERS = {
 def test_the_line_to_mend_is_the_callers_and_no_packages(name: str, tmp_path: Path):
     code, number = CALLERS[name]
     (script := tmp_path / "train.py").write_text(code)
-    assert failed(script).fix == f"mend train.py:{number}, or what it was given"
+    assert diagnose_failed_command(script).fix == f"mend train.py:{number}, or what it was given"
 
 
 @pytest.fixture
@@ -70,6 +70,6 @@ def port() -> Iterator[int]:
 
 def test_pip_without_a_network_is_not_told_to_correct_the_version(port: int):
     index = ("--index-url", f"http://127.0.0.1:{port}/simple", "--retries", "1", "--timeout", "2")
-    cause = failed("-m", "pip", "--isolated", "install", *index, "datasets==2.1")
+    cause = diagnose_failed_command("-m", "pip", "--isolated", "install", *index, "datasets==2.1")
     assert cause.certainty == "likely" and "PIP_INDEX_URL" in cause.fix
     assert "version, or" not in cause.fix and "did not reach an index" in cause.sentence

@@ -133,7 +133,7 @@ def test_a_step_that_really_fails_has_its_cause(name: str, service: Service) -> 
     steps = steps_of(failure, f"s3://{BUCKET}/{pipeline}/")
     service.create(pipeline, {"Version": "2020-12-01", "Steps": steps}, service.queue())
     arn = service.start(pipeline)
-    service.ended(arn)
+    service.wait_for_execution(arn)
     [cause, *_] = [cause for cause in find_causes(Execution(arn)) if cause.step == "Breaks"]
     assert not verdict(failure["right"].split(), cause, failure.get("says", ""))
 

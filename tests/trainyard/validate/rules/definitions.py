@@ -136,7 +136,9 @@ def _training() -> dict[str, Any]:
     }
 
 
-def _typed(kind: str, name: str, arguments: dict[str, Any], **more: Any) -> dict[str, Any]:
+def _make_typed_step(
+    kind: str, name: str, arguments: dict[str, Any], **more: Any
+) -> dict[str, Any]:
     return {"Name": name, "Type": kind, "Arguments": arguments, **more}
 
 
@@ -157,7 +159,7 @@ def _tuning() -> dict[str, Any]:
         "TrainingJobDefinition": definition,
         "Tags": deepcopy(TAGS),
     }
-    return _typed("Tuning", "Tune", arguments)
+    return _make_typed_step("Tuning", "Tune", arguments)
 
 
 def _transform() -> dict[str, Any]:
@@ -169,20 +171,22 @@ def _transform() -> dict[str, Any]:
         "TransformResources": {"InstanceType": "ml.m5.xlarge", "InstanceCount": 1},
         "Tags": deepcopy(TAGS),
     }
-    return _typed("Transform", "Score", arguments)
+    return _make_typed_step("Transform", "Score", arguments)
 
 
 def _lambda() -> dict[str, Any]:
     function = "arn:aws:lambda:us-east-1:111122223333:function:notify"
     own = {"FunctionArn": function, "OutputParameters": []}
-    return _typed("Lambda", "Notify", {"text": "done"}, **own)
+    return _make_typed_step("Lambda", "Notify", {"text": "done"}, **own)
 
 
 def _condition() -> dict[str, Any]:
     container = {"Image": f"{REGISTRY}/pytorch-inference:2.6.0-cpu-py312"}
     container["ModelDataUrl"] = {"Get": "Steps.Train.ModelArtifacts.S3ModelArtifacts"}
     package = {"InferenceSpecification": {"Containers": [container]}}
-    register = _typed("RegisterModel", "Register", {"ModelPackageGroupName": "group", **package})
+    register = _make_typed_step(
+        "RegisterModel", "Register", {"ModelPackageGroupName": "group", **package}
+    )
     publish, archive = (
         _processing(name, "ml.m5.xlarge", 1, CPU_IMAGE, [_input("in", "s3://bucket/in")])
         for name in ("Publish", "Archive")
@@ -192,7 +196,7 @@ def _condition() -> dict[str, Any]:
         "IfSteps": [register, publish],
         "ElseSteps": [archive],
     }
-    return _typed("Condition", "Verdict", arguments)
+    return _make_typed_step("Condition", "Verdict", arguments)
 
 
 def valid() -> dict[str, Any]:
@@ -243,23 +247,23 @@ def _place(definition: dict[str, Any], step: str, path: str) -> tuple[Any, Any]:
     return holder, int(last) if isinstance(holder, list) else last
 
 
-def _changed(step: str, path: str, change: Callable[[Any, Any], Any]) -> Change:
+def _make_change(step: str, path: str, change: Callable[[Any, Any], Any]) -> Change:
     return lambda definition: change(*_place(definition, step, path))
 
 
 def put(step: str, path: str, value: Any) -> Change:
     """Set what is at ``path``."""
-    return _changed(step, path, lambda holder, key: setitem(holder, key, deepcopy(value)))
+    return _make_change(step, path, lambda holder, key: setitem(holder, key, deepcopy(value)))
 
 
 def drop(step: str, path: str) -> Change:
     """Take away what is at ``path``."""
-    return _changed(step, path, delitem)
+    return _make_change(step, path, delitem)
 
 
 def add(step: str, path: str, value: Any) -> Change:
     """Append to the list at ``path``."""
-    return _changed(step, path, lambda holder, key: holder[key].append(deepcopy(value)))
+    return _make_change(step, path, lambda holder, key: holder[key].append(deepcopy(value)))
 
 
 def depends_on(step: str, *others: str) -> Change:
@@ -269,7 +273,7 @@ def depends_on(step: str, *others: str) -> Change:
 
 def hyper(step: str, **values: str) -> Change:
     """Set hyperparameters."""
-    return _changed(step, "HyperParameters", lambda holder, key: holder[key].update(values))
+    return _make_change(step, "HyperParameters", lambda holder, key: holder[key].update(values))
 
 
 def default(parameter: str, value: Any) -> Change:

@@ -48,10 +48,10 @@ class Fault:
         assert (broken := self.findings()), "the rule said nothing"
         for finding in broken:
             assert finding.problem and finding.why and finding.fix and finding.source
-            assert _at(self.apply(), finding.path) is not None
+            assert _find_value(self.apply(), finding.path) is not None
 
 
-def _at(definition: Any, path: str) -> Any:
+def _find_value(definition: Any, path: str) -> Any:
     """What stands at a finding's JSON path; the last part may be missing there."""
     value = definition
     *before, _ = re.findall(r"\.(\w+)|\[(\d+)\]|\['([^']*)'\]", path)
@@ -63,7 +63,7 @@ def _at(definition: Any, path: str) -> Any:
 Case = Change | tuple[Change, ...]
 
 
-def of(rule: str, *cases: Case, **named: Case) -> list[Fault]:
+def seed(rule: str, *cases: Case, **named: Case) -> list[Fault]:
     """Faults of one rule: the change or changes of each, with a name if they do not say it."""
     return [
         Fault(
@@ -75,7 +75,7 @@ def of(rule: str, *cases: Case, **named: Case) -> list[Fault]:
 
 def near(rule: str, *cases: Case) -> list[Fault]:
     """What stands next to the faults of the rule, and is none."""
-    return [replace(fault, is_near=True) for fault in of(rule, *cases)]
+    return [replace(fault, is_near=True) for fault in seed(rule, *cases)]
 
 
 def get(text: str) -> dict[str, str]:

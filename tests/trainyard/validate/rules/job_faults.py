@@ -41,9 +41,9 @@ from tests.trainyard.validate.rules.fault import (
     near,
     neuron,
     nodes,
-    of,
     output_key,
     retry,
+    seed,
 )
 
 FOLDER = "ProcessingOutputConfig.Outputs.0.S3Output.LocalPath"
@@ -161,7 +161,7 @@ def filters(**paths: str) -> Change:
     return put("Score", "DataProcessing", paths)
 
 
-def joined(**formats: str) -> tuple[Change, ...]:
+def join_results(**formats: str) -> tuple[Change, ...]:
     """Inputs beside their results; ``formats`` are of TransformInput and TransformOutput."""
     holders = {"ContentType": "Input", "SplitType": "Input"}
     return (
@@ -171,11 +171,11 @@ def joined(**formats: str) -> tuple[Change, ...]:
 
 
 OF_JOBS = (
-    *of("more-processes-than-gpus", processes("16"), (*ONE_GPU, processes("2"))),
+    *seed("more-processes-than-gpus", processes("16"), (*ONE_GPU, processes("2"))),
     *near("more-processes-than-gpus", processes("8"), (CPU, processes("4"))),
-    *of("idle-gpus", (processes("1"), hypers(shard_degree="2")), processes("4")),
+    *seed("idle-gpus", (processes("1"), hypers(shard_degree="2")), processes("4")),
     *near("idle-gpus", processes("8"), processes("auto")),
-    *of(
+    *seed(
         "instances-share-no-work",
         put("Shard", "ProcessingInputs.0.S3Input.S3DataDistributionType", "FullyReplicated"),
         cluster("Evaluate", "InstanceCount", 4),
@@ -185,29 +185,29 @@ OF_JOBS = (
         cluster("Shard", "InstanceCount", 1),
         put("Shard", "ProcessingInputs", []),
     ),
-    *of(
+    *seed(
         "gpu-image-on-cpu-machine",
         machine("ml.c5.18xlarge"),
         job_image("Shard", GPU_IMAGE),
         (CPU, image(f"{REGISTRY}/pytorch-training:2.5.1-cu124-py311")),
     ),
     *near("gpu-image-on-cpu-machine", (CPU, image(OWN_IMAGE))),
-    *of("cpu-image-on-accelerator", image(CPU_IMAGE), job_image("Evaluate", CPU_IMAGE)),
+    *seed("cpu-image-on-accelerator", image(CPU_IMAGE), job_image("Evaluate", CPU_IMAGE)),
     *near("cpu-image-on-accelerator", image(OWN_IMAGE)),
-    *of("image-of-another-accelerator", machine("ml.trn1.32xlarge"), neuron()),
+    *seed("image-of-another-accelerator", machine("ml.trn1.32xlarge"), neuron()),
     *near(
         "image-of-another-accelerator",
         (machine("ml.trn1.32xlarge"), neuron()),
         (CPU, image(CPU_IMAGE)),
     ),
-    *of(
+    *seed(
         "regions-differ",
         image(GPU_IMAGE.replace("us-east-1", "eu-west-1")),
         output_key("arn:aws:kms:us-west-2:111122223333:key/1234abcd"),
         job_image("Publish", CPU_IMAGE.replace("us-east-1", "us-west-2")),
     ),
     *near("regions-differ", image(OWN_IMAGE), writes("Shard", run_uri("x"))),
-    *of(
+    *seed(
         "image-of-another-registry",
         image(GPU_IMAGE.replace("us-east-1", "ap-east-1")),
         image(GPU_IMAGE.replace(DEEP_LEARNING, HONG_KONG)),
@@ -217,7 +217,7 @@ OF_JOBS = (
         image(GPU_IMAGE.replace(DEEP_LEARNING, "111122223333")),
         image(GPU_IMAGE.replace(DEEP_LEARNING, HONG_KONG).replace("us-east-1", "ap-east-1")),
     ),
-    *of("efa-unknown-to-driver", P5EN, machine("ml.g6e.48xlarge")),
+    *seed("efa-unknown-to-driver", P5EN, machine("ml.g6e.48xlarge")),
     *near(
         "efa-unknown-to-driver",
         (P5EN, variables(FI_PROVIDER="efa")),
@@ -227,13 +227,13 @@ OF_JOBS = (
         ONE_GPU,
         machine("ml.m6i.32xlarge"),
     ),
-    *of("efa-across-subnets", TWO_SUBNETS),
+    *seed("efa-across-subnets", TWO_SUBNETS),
     *near("efa-across-subnets", (TWO_SUBNETS, nodes(1)), (TWO_SUBNETS, machine("ml.p3.16xlarge"))),
-    *of("nodes-without-efa", ONE_GPU),
+    *seed("nodes-without-efa", ONE_GPU),
     *near("nodes-without-efa", (*ONE_GPU, nodes(1)), CPU),
-    *of("encrypted-collectives", ENCRYPTED, (*ONE_GPU, ENCRYPTED)),
+    *seed("encrypted-collectives", ENCRYPTED, (*ONE_GPU, ENCRYPTED)),
     *near("encrypted-collectives", (nodes(1), ENCRYPTED), (CPU, ENCRYPTED)),
-    *of(
+    *seed(
         "tracking-from-isolation",
         (ISOLATED, variables(MLFLOW_TRACKING_URI=MLFLOW)),
         (ISOLATED, hypers(mlflow_tracking_uri=MLFLOW)),
@@ -245,46 +245,46 @@ OF_JOBS = (
         (ISOLATED, hypers(mlflow_tracking_uri="local")),
         hypers(mlflow_tracking_uri=MLFLOW),
     ),
-    *of(
+    *seed(
         "spot-without-checkpoints",
         (*SPOT, NO_CHECKPOINTS),
         (*SPOT, drop("Train", "CheckpointConfig.S3Uri")),
     ),
     *near("spot-without-checkpoints", SPOT, NO_CHECKPOINTS),
-    *of(
+    *seed(
         "spot-without-max-wait",
         put("Train", "EnableManagedSpotTraining", True),
         put("Tune", f"{TUNED}.EnableManagedSpotTraining", True),
     ),
     *near("spot-without-max-wait", SPOT),
-    *of("max-wait-below-max-runtime", (SPOT[0], max_wait(86_399))),
+    *seed("max-wait-below-max-runtime", (SPOT[0], max_wait(86_399))),
     *near("max-wait-below-max-runtime", (SPOT[0], max_wait(86_400))),
-    *of(
+    *seed(
         "max-wait-without-spot",
         max_wait(172_800),
         (drop("Train", "EnableManagedSpotTraining"), max_wait(172_800)),
     ),
     *near("max-wait-without-spot", SPOT),
-    *of("warm-pool-of-spot", (*SPOT, keep_alive(600))),
+    *seed("warm-pool-of-spot", (*SPOT, keep_alive(600))),
     *near("warm-pool-of-spot", keep_alive(600), (*SPOT, keep_alive(0))),
-    *of("warm-pool-too-long", keep_alive(7200)),
+    *seed("warm-pool-too-long", keep_alive(7200)),
     *near("warm-pool-too-long", keep_alive(3600)),
-    *of("capacity-not-awaited", NO_RETRIES, retry("Train", ExceptionType=["Step.THROTTLING"])),
+    *seed("capacity-not-awaited", NO_RETRIES, retry("Train", ExceptionType=["Step.THROTTLING"])),
     *near(
         "capacity-not-awaited",
         (CPU, NO_RETRIES),
         (*SPOT, NO_RETRIES),
         tuned_on("InstanceType", "ml.g5.xlarge"),
     ),
-    *of("training-too-long", runtime(31_536_000)),
+    *seed("training-too-long", runtime(31_536_000)),
     *near("training-too-long", runtime(2_419_200)),
-    *of("runtime-beyond-usual-quota", runtime(2_419_200), put("Shard", RUNTIME, 432_001)),
+    *seed("runtime-beyond-usual-quota", runtime(2_419_200), put("Shard", RUNTIME, 432_001)),
     *near("runtime-beyond-usual-quota", runtime(432_000)),
-    *of("instances-beyond-usual-quota", cluster("Shard", "InstanceCount", 21)),
+    *seed("instances-beyond-usual-quota", cluster("Shard", "InstanceCount", 21)),
     *near("instances-beyond-usual-quota", cluster("Shard", "InstanceCount", 20)),
-    *of("no-time-limit", drop("Shard", "StoppingCondition")),
+    *seed("no-time-limit", drop("Shard", "StoppingCondition")),
     *near("no-time-limit", put("Shard", RUNTIME, 60)),
-    *of(
+    *seed(
         "prefix-of-another-location",
         (channel_uri(0, SHARDS), writes("Evaluate", run_uri("Shard", "out-small"))),
         (channel_uri(0, "s3://b/split/test"), reads("Shard", "s3://b/split/test_small/")),
@@ -302,58 +302,64 @@ OF_JOBS = (
             checkpoints("s3://b/all-checkpoints"),
         ),
     ),
-    *of("payload-too-large", payload(50, 3), payload(101)),
+    *seed("payload-too-large", payload(50, 3), payload(101)),
     *near("payload-too-large", payload(50, 2), payload(0, 200)),
-    *of("batches-of-unsplit-input", batches("MultiRecord"), batches("MultiRecord", "None")),
+    *seed("batches-of-unsplit-input", batches("MultiRecord"), batches("MultiRecord", "None")),
     *near("batches-of-unsplit-input", batches("MultiRecord", "Line"), batches("SingleRecord")),
-    *of(
+    *seed(
         "filter-without-root", filters(InputFilter="[1:]"), filters(OutputFilter="SageMakerOutput")
     ),
     *near("filter-without-root", filters(InputFilter="$[1:]", OutputFilter="$['id']")),
-    *of(
+    *seed(
         "join-of-unlike-formats",
-        joined(ContentType="text/csv", Accept="application/json"),
-        joined(SplitType="Line", AssembleWith="None"),
+        join_results(ContentType="text/csv", Accept="application/json"),
+        join_results(SplitType="Line", AssembleWith="None"),
     ),
     *near(
         "join-of-unlike-formats",
-        joined(ContentType="text/csv", Accept="text/csv", SplitType="Line", AssembleWith="Line"),
+        join_results(
+            ContentType="text/csv", Accept="text/csv", SplitType="Line", AssembleWith="Line"
+        ),
         put("Score", "TransformOutput.Accept", "application/json"),
     ),
-    *of("instance-groups-beside-a-type", groups("a", **ONE_A100), groups("a", InstanceCount=1)),
+    *seed("instance-groups-beside-a-type", groups("a", **ONE_A100), groups("a", InstanceCount=1)),
     *near("instance-groups-beside-a-type", groups("a", "b")),
-    *of(
+    *seed(
         "unknown-instance-group", groups("data", channel="dta"), groups(channel="data", **ONE_A100)
     ),
     *near("unknown-instance-group", groups("data", "dnn", channel="dnn")),
-    *of("no-such-training-job", summary(7), summary(4), (put("Tune", MOST_JOBS, 100), summary(60))),
+    *seed(
+        "no-such-training-job", summary(7), summary(4), (put("Tune", MOST_JOBS, 100), summary(60))
+    ),
     *near("no-such-training-job", summary(0), summary(3)),
-    *of("retries-ever-sooner", retry("Train", BackoffRate=0.5)),
+    *seed("retries-ever-sooner", retry("Train", BackoffRate=0.5)),
     *near("retries-ever-sooner", retry("Train", BackoffRate=1.0)),
-    *of("fastfile-without-prefix", data_type(0, MANIFEST)),
+    *seed("fastfile-without-prefix", data_type(0, MANIFEST)),
     *near("fastfile-without-prefix", data_type(2, MANIFEST)),
-    *of("augmented-manifest-without-pipe", data_type(0, AUGMENTED), data_type(2, AUGMENTED)),
+    *seed("augmented-manifest-without-pipe", data_type(0, AUGMENTED), data_type(2, AUGMENTED)),
     *near("augmented-manifest-without-pipe", (PIPE, data_type(2, AUGMENTED))),
-    *of("compression-without-pipe", channel(CompressionType="Gzip")),
+    *seed("compression-without-pipe", channel(CompressionType="Gzip")),
     *near("compression-without-pipe", channel(CompressionType="Gzip", InputMode="Pipe")),
-    *of("gzip-input-without-pipe", GZIP),
+    *seed("gzip-input-without-pipe", GZIP),
     *near(
         "gzip-input-without-pipe",
         (GZIP, put("Shard", "ProcessingInputs.0.S3Input.S3InputMode", "Pipe")),
     ),
-    *of(
+    *seed(
         "file-system-streamed",
         fsx(InputMode="FastFile"),
         (put("Train", "AlgorithmSpecification.TrainingInputMode", "FastFile"), fsx(InputMode=None)),
     ),
     *near("file-system-streamed", fsx()),
-    *of("file-system-without-vpc", (fsx(), NO_VPC), (mount("EFS", "/data"), NO_VPC)),
+    *seed("file-system-without-vpc", (fsx(), NO_VPC), (mount("EFS", "/data"), NO_VPC)),
     *near("file-system-without-vpc", fsx(), NO_VPC),
-    *of("fsx-directory", mount(directory="abcd/data"), mount(directory="/"), mount("EFS", "data")),
+    *seed(
+        "fsx-directory", mount(directory="abcd/data"), mount(directory="/"), mount("EFS", "data")
+    ),
     *near("fsx-directory", fsx(), mount("EFS", "/data"), mount("EFS", "/")),
-    *of("fsx-across-subnets", (fsx(), TWO_SUBNETS)),
+    *seed("fsx-across-subnets", (fsx(), TWO_SUBNETS)),
     *near("fsx-across-subnets", fsx(), (mount("EFS", "/data"), TWO_SUBNETS)),
-    *of(
+    *seed(
         "malformed-s3-location",
         checkpoints("s3a://bucket/checkpoints"),
         writes("Shard", "s3:/bucket/out"),
@@ -375,13 +381,13 @@ OF_JOBS = (
         models(join("s3://team-", URI, "a", on="")),
         models(join("s3", URI, "a", on=":")),
     ),
-    *of(
+    *seed(
         "empty-key-part",
         checkpoints("s3://bucket//checkpoints"),
         reads("Shard", "s3://bucket/raw//2026"),
     ),
     *near("empty-key-part", checkpoints("s3://bucket/a/")),
-    *of(
+    *seed(
         "outputs-collide",
         writes("Evaluate", run_uri("Shard", "out")),
         add(
@@ -396,7 +402,7 @@ OF_JOBS = (
         (writes("Publish", run_uri("published")), writes("Archive", run_uri("published"))),
         models(run_uri("Shard", "out")),
     ),
-    *of(
+    *seed(
         "reads-without-waiting",
         (tune_data("s3://bucket/in"), writes("Publish", "s3://bucket/in/")),
         (scored("s3://bucket/a/part"), writes("Shard", URI), default("InputUri", "s3://bucket/a")),
@@ -415,7 +421,7 @@ OF_JOBS = (
         tune_data(run_uri("Shard", "out-2")),
         tune_data(run_uri("train", "data")),
     ),
-    *of(
+    *seed(
         "inputs-share-a-folder",
         one_more(RAW),
         one_more("/opt/ml/processing/input//raw/"),
@@ -429,7 +435,7 @@ OF_JOBS = (
         one_more(RAW, AppManaged=True),
         folder(RAW),
     ),
-    *of(
+    *seed(
         "folder-outside-processing",
         folder("/opt/ml/output"),
         folder("/opt/ml/processing2/out"),
@@ -443,14 +449,14 @@ OF_JOBS = (
         one_more("/data", AppManaged=True),
         folder(LATER),
     ),
-    *of(
+    *seed(
         "output-overwritten-by-next-run",
         writes("Shard", "s3://bucket/shards"),
         put("Score", "TransformOutput.S3OutputPath", "s3://bucket/scores"),
         writes("Shard", join("s3://bucket", "shards")),
     ),
     *near("output-overwritten-by-next-run", writes("Shard", URI), models("s3://bucket/models")),
-    *of(
+    *seed(
         "key-for-local-disks",
         VOLUME_KEY,
         cluster("Evaluate", "VolumeKmsKeyId", KEY),
@@ -464,19 +470,19 @@ OF_JOBS = (
         cluster("Shard", "VolumeKmsKeyId", KEY),
         (VOLUME_KEY, put("Train", "ResourceConfig.InstanceType", LATER)),
     ),
-    *of("volume-beyond-local-disks", cluster("Evaluate", "VolumeSizeInGB", 500)),
+    *seed("volume-beyond-local-disks", cluster("Evaluate", "VolumeSizeInGB", 500)),
     *near("volume-beyond-local-disks", cluster("Evaluate", "VolumeSizeInGB", 450)),
-    *of("training-volume-beyond-local-disks", volume(9000), (*ONE_GPU, volume(451))),
+    *seed("training-volume-beyond-local-disks", volume(9000), (*ONE_GPU, volume(451))),
     *near("training-volume-beyond-local-disks", volume(8000), (CPU, volume(9000))),
-    *of("volume-too-large", cluster("Shard", "VolumeSizeInGB", 16_385)),
+    *seed("volume-too-large", cluster("Shard", "VolumeSizeInGB", 16_385)),
     *near("volume-too-large", cluster("Shard", "VolumeSizeInGB", 16_384)),
-    *of(
+    *seed(
         "key-for-volume-only",
         (cluster("Shard", "VolumeKmsKeyId", KEY), drop("Shard", "ProcessingOutputConfig.KmsKeyId")),
         tuned_on("VolumeKmsKeyId", KEY),
     ),
     *near("key-for-volume-only", cluster("Shard", "VolumeKmsKeyId", KEY)),
-    *of(
+    *seed(
         "never-hits-the-cache",
         reads("Shard", run_uri("raw")),
         checkpoints(run_uri("checkpoints")),
@@ -489,7 +495,7 @@ OF_JOBS = (
         writes("Shard", run_uri("else")),
         put("Shard", "Environment.P", get("Execution.PipelineName")),
     ),
-    *of(
+    *seed(
         "timestamp-in-cache-key",
         channel_uri(2, "s3://bucket/train-2026-11-21-20-28-23-123/code"),
         reads("Shard", "s3://bucket/20261121T202823/raw"),
@@ -501,18 +507,18 @@ OF_JOBS = (
         reads("Shard", "s3://bucket/20261121202823123456ab"),
         models("s3://b/2026-11-21-20-28-23-123"),
     ),
-    *of(
+    *seed(
         "checkpoints-of-one-run",
         (drop("Train", "/CacheConfig"), checkpoints(run_uri("checkpoints"))),
         checkpoints(join("s3://b", get("Execution.StartDateTime"))),
     ),
     *near("checkpoints-of-one-run", checkpoints(join("s3://b", get("Execution.PipelineName")))),
-    *of(
+    *seed(
         "retry-without-effect",
         retry("Tune", ExceptionType=["SageMaker.JOB_INTERNAL_ERROR"], MaxAttempts=3),
     ),
     *near("retry-without-effect", retry("Tune", ExceptionType=["Step.THROTTLING"], MaxAttempts=3)),
-    *of(
+    *seed(
         "hasty-retries",
         retry("Train", IntervalSeconds=1, MaxAttempts=3),
         retry("Train", IntervalSeconds=None, MaxAttempts=3),
@@ -522,13 +528,13 @@ OF_JOBS = (
         retry("Train", ExceptionType=["Step.THROTTLING"], IntervalSeconds=1),
         retry("Train", IntervalSeconds=30, MaxAttempts=3),
     ),
-    *of("channel-name-breaks-driver", channel(ChannelName="train-extra")),
+    *seed("channel-name-breaks-driver", channel(ChannelName="train-extra")),
     *near(
         "channel-name-breaks-driver",
         channel(ChannelName="train_extra"),
         (NO_DRIVERS, channel(ChannelName="train-extra")),
     ),
-    *of(
+    *seed(
         "hyperparameter-name-breaks-driver",
         hypers(**{"model.dim": "64"}),
         hypers(**{"model/dim": "64"}),
@@ -538,7 +544,7 @@ OF_JOBS = (
         hypers(**{"model-dim": "64"}),
         (NO_DRIVERS, hypers(**{"a.b": "64"})),
     ),
-    *of(
+    *seed(
         "hyperparameter-value-breaks-driver",
         hypers(note="it's"),
         hypers(workload_config="{'layers': 24}"),
@@ -548,7 +554,7 @@ OF_JOBS = (
         hypers(note='"quoted"'),
         (NO_DRIVERS, hypers(note="it's")),
     ),
-    *of(
+    *seed(
         "tuning-drops-distribution",
         tuned_on("InstanceType", "ml.p3.16xlarge"),
         tuned_on("InstanceCount", 2),
@@ -563,7 +569,7 @@ OF_JOBS = (
             ),
         ),
     ),
-    *of(
+    *seed(
         "secret-in-plain-text",
         environment("Shard", DB_PASSWORD="hunter2"),
         hypers(wandb_api_key="abcdef"),
@@ -594,10 +600,10 @@ OF_JOBS = (
         environment("Shard", TOKENIZER="bytes"),
         environment("Shard", REMOTE_FUNCTION_SECRET_KEY="ab12"),
     ),
-    *of("no-tags", drop("Train", "Tags"), put("Shard", "Tags", [])),
+    *seed("no-tags", drop("Train", "Tags"), put("Shard", "Tags", [])),
     *near("no-tags", ONE_TAG),
-    *of("uneven-tags", ONE_TAG),
+    *seed("uneven-tags", ONE_TAG),
     *near("uneven-tags", drop("Train", "Tags"), put("Train", "Tags.0.Value", "other")),
-    *of("tag-key-refused", tag("aws:project")),
+    *seed("tag-key-refused", tag("aws:project")),
     *near("tag-key-refused", tag("awsome")),
 )

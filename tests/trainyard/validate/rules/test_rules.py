@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 SWEEP = pytest.mark.sweep
 
 
-def named(faults: tuple[Fault, ...]) -> Any:
+def parametrize_faults(faults: tuple[Fault, ...]) -> Any:
     return pytest.mark.parametrize("fault", faults, ids=[fault.name for fault in faults])
 
 
@@ -31,12 +31,12 @@ def test_each_rule_has_what_breaks_it_and_what_does_not():
     assert {fault.rule for fault in FAULTS} == {fault.rule for fault in NEAR} == general
 
 
-@named(FAULTS)
+@parametrize_faults(FAULTS)
 def test_a_fault_is_found(fault: Fault):
     fault.assert_found()
 
 
-@named(NEAR)
+@parametrize_faults(NEAR)
 def test_what_is_near_a_fault_is_left_alone(fault: Fault):
     assert fault.findings() == []
 
@@ -61,7 +61,7 @@ def test_two_rules_of_one_name_are_refused():
         rule("error", select=get_document, reason="", fix="", source="")(no_time_limit)
 
 
-def replaced(value: Any, others: Iterator[Any]) -> Iterator[Any]:
+def iter_replacements(value: Any, others: Iterator[Any]) -> Iterator[Any]:
     """Replace one member of ``value`` after the other, at any depth, by the next of ``others``."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in list(items):
@@ -69,7 +69,7 @@ def replaced(value: Any, others: Iterator[Any]) -> Iterator[Any]:
         yield value
         value[key] = item
         if isinstance(item, dict | list):
-            yield from replaced(item, others)
+            yield from iter_replacements(item, others)
 
 
 def test_what_is_known_only_at_run_time_breaks_no_rule():
@@ -97,6 +97,8 @@ def test_junk_in_the_arguments_or_the_retries_is_no_crash(junk: tuple[Any, ...])
     for step in definition["Steps"]:
         if step["Name"] in ("Shard", "Train", "Tune", "Score"):
             own = {"RetryPolicies": step.get("RetryPolicies", [])}
-            for _ in itertools.chain(replaced(step["Arguments"], others), replaced(own, others)):
+            for _ in itertools.chain(
+                iter_replacements(step["Arguments"], others), iter_replacements(own, others)
+            ):
                 steps = [step] if len(junk) > 1 else definition["Steps"]
                 list(apply_rules(document({**definition, "Steps": steps})))

@@ -22,8 +22,8 @@ from tests.trainyard.validate.rules.fault import (
     image,
     job_image,
     near,
-    of,
     output_key,
+    seed,
     tuned_image,
 )
 
@@ -53,7 +53,7 @@ def floats(low: str = "0.1", high: Any = "0.9", scale: str = "Auto") -> Change:
     return ranges("Continuous", Name="lr", MinValue=low, MaxValue=high, ScalingType=scale)
 
 
-def whole(low: str, high: str, scale: str = "Auto") -> Change:
+def set_integer_range(low: str, high: str, scale: str = "Auto") -> Change:
     return ranges("Integer", Name="lr", MinValue=low, MaxValue=high, ScalingType=scale)
 
 
@@ -82,12 +82,12 @@ def tuned_regex(expression: str) -> Change:
 def strategy(name: str, **resources: int) -> Change:
     """The strategy, with what HyperbandStrategyConfig has."""
 
-    def changed(definition: dict[str, Any]) -> None:
+    def set_strategy(definition: dict[str, Any]) -> None:
         searches("Strategy", name)(definition)
         if resources:
             searches("StrategyConfig", {"HyperbandStrategyConfig": resources})(definition)
 
-    return changed
+    return set_strategy
 
 
 def static(**values: str) -> Change:
@@ -101,14 +101,14 @@ def many(change: Change) -> Change:
         "HyperParameterTuningJobObjective": "TuningObjective",
     }
 
-    def changed(definition: dict[str, Any]) -> None:
+    def move_training_definition(definition: dict[str, Any]) -> None:
         change(definition)
         arguments = next(s for s in definition["Steps"] if s["Name"] == "Tune")["Arguments"]
         one = arguments.pop(TUNED)
         one |= {moved[n]: arguments[CONFIG].pop(n) for n in moved if n in arguments[CONFIG]}
         arguments["TrainingJobDefinitions"] = [one]
 
-    return changed
+    return move_training_definition
 
 
 def callback(url: Any) -> Change:
@@ -138,7 +138,7 @@ def spread_whole(name: str, low: str, high: str) -> tuple[Change, ...]:
     return tunes("Integer", name, MinValue=low, MaxValue=high)
 
 
-def judged(metric: str, *channels: str, kind: str = "Minimize") -> tuple[Change, ...]:
+def set_objective(metric: str, *channels: str, kind: str = "Minimize") -> tuple[Change, ...]:
     """The tuning step is the algorithm's, with this objective; ``channels``: train and others."""
     found = [s3_channel(name, "s3://b3b/x", "File") for name in channels or ("train", "validation")]
     data = put("Tune", f"{TUNED}.InputDataConfig", found)
@@ -159,14 +159,14 @@ def with_static(changes: tuple[Change, ...], **values: str) -> tuple[Change, ...
 
 
 OF_TUNING = (
-    *of("more-parallel-than-jobs", parallel(5), jobs(1)),
+    *seed("more-parallel-than-jobs", parallel(5), jobs(1)),
     *near(
         "more-parallel-than-jobs",
         parallel(4),
         searches("ResourceLimits", {"MaxParallelTrainingJobs": 9}),
         parallel(LATER),
     ),
-    *of(
+    *seed(
         "objective-without-metric",
         (objective("accuracy"), tuned_regex("loss=([0-9.]+)")),
         objective("loss"),
@@ -178,17 +178,17 @@ OF_TUNING = (
         (objective("validation:rmse"), tuned_image(OWN_IMAGE)),
         tuned_regex("loss=([0-9.]+)"),
     ),
-    *of(
+    *seed(
         "range-from-high-to-low",
         floats(low="0.1", high="1e-5"),
-        whole(low="64", high="8"),
-        many(whole(low="64", high="8")),
+        set_integer_range(low="64", high="8"),
+        many(set_integer_range(low="64", high="8")),
     ),
-    *near("range-from-high-to-low", whole(low="9", high="10"), category("lr")),
-    *of(
+    *near("range-from-high-to-low", set_integer_range(low="9", high="10"), category("lr")),
+    *seed(
         "scaling-outside-its-range",
         floats(low="0", scale="Logarithmic"),
-        whole(low="-4", high="9", scale="Logarithmic"),
+        set_integer_range(low="-4", high="9", scale="Logarithmic"),
         floats(high="1", scale="ReverseLogarithmic"),
         floats(low="-0.1", scale="ReverseLogarithmic"),
     ),
@@ -198,27 +198,27 @@ OF_TUNING = (
         floats(low="0", scale="Linear"),
         floats(low="0", scale="ReverseLogarithmic"),
     ),
-    *of("range-of-one-value", floats(low="0.9"), whole(low="4", high="4")),
+    *seed("range-of-one-value", floats(low="0.9"), set_integer_range(low="4", high="4")),
     *near("range-of-one-value", categories("a"), floats()),
-    *of(
+    *seed(
         "bound-that-is-no-number",
         floats(high="many"),
         floats(high="inf"),
-        whole(low="1", high="2.5"),
-        many(whole(low="1", high="x")),
+        set_integer_range(low="1", high="2.5"),
+        many(set_integer_range(low="1", high="x")),
     ),
     *near("bound-that-is-no-number", floats(low="1e-5"), floats(high=LATER)),
-    *of("category-twice", categories("a", "b", "a"), many(categories("a", "a"))),
+    *seed("category-twice", categories("a", "b", "a"), many(categories("a", "a"))),
     *near("category-twice", categories("a", "A")),
-    *of(
+    *seed(
         "grid-of-numbers",
         (floats(), strategy("Grid")),
-        (whole(low="1", high="3"), strategy("Grid")),
+        (set_integer_range(low="1", high="3"), strategy("Grid")),
     ),
     *near(
         "grid-of-numbers", (categories("1", "2"), strategy("Grid")), (floats(), strategy("Random"))
     ),
-    *of(
+    *seed(
         "hyperband-without-resource",
         (static(), strategy("Hyperband")),
         (static(rounds="9"), strategy("Hyperband", MinResource=2)),
@@ -229,15 +229,15 @@ OF_TUNING = (
         (static(), strategy("Hyperband", MaxResource=9)),
         (static(), strategy("Random")),
     ),
-    *of("hyperband-with-early-stopping", (strategy("Hyperband"), stops_early("Auto"))),
+    *seed("hyperband-with-early-stopping", (strategy("Hyperband"), stops_early("Auto"))),
     *near(
         "hyperband-with-early-stopping",
         (strategy("Hyperband"), stops_early("Off")),
         stops_early("Auto"),
     ),
-    *of("static-and-tuned", category("epochs"), many(category("epochs"))),
+    *seed("static-and-tuned", category("epochs"), many(category("epochs"))),
     *near("static-and-tuned", category("epoch"), many(category("lr"))),
-    *of(
+    *seed(
         "malformed-metric-regex",
         regex("loss=([0-9.]+"),
         tuned_regex("loss=([0-9.+)"),
@@ -250,7 +250,7 @@ OF_TUNING = (
         regex(r"\[(\d+)\]"),
         regex(r"\p{L}+=(?<value>[0-9.]+)"),
     ),
-    *of(
+    *seed(
         "metric-regex-without-group",
         regex("loss=[0-9.]+"),
         tuned_regex(r"loss=\([0-9.]+\)"),
@@ -262,7 +262,7 @@ OF_TUNING = (
         regex("loss=([0-9]+(.|e-)[0-9]+)"),
         regex("loss=(?<value>[0-9.]+)"),
     ),
-    *of(
+    *seed(
         "malformed-key-arn",
         output_key("arn:aws:kms:us-east-1:11112222333:key/1234abcd-12ab-34cd-56ef-1234567890ab"),
         output_key("arn:aws:iam::111122223333:role/key"),
@@ -276,7 +276,7 @@ OF_TUNING = (
         output_key("1234abcd-12ab-34cd-56ef-1234567890ab"),
         output_key("arn:aws-us-gov:kms:us-gov-west-1:111122223333:key/mrk-" + "0a" * 16),
     ),
-    *of(
+    *seed(
         "stray-white-space",
         image(f"{GPU_IMAGE} "),
         job_image("Shard", f" {OWN_IMAGE}"),
@@ -289,7 +289,7 @@ OF_TUNING = (
         checkpoints("s3://bucket/my checkpoints/a"),
         environment("Shard", NOTE=" two words "),
     ),
-    *of(
+    *seed(
         "no-queue-url",
         callback("arn:aws:sqs:us-east-1:111122223333:answers"),
         callback("answers"),
@@ -302,7 +302,7 @@ OF_TUNING = (
         callback("https://sqs.cn-north-1.amazonaws.com.cn/111122223333/a"),
         callback(URI),
     ),
-    *of(
+    *seed(
         "xgboost-hyperparameter",
         trains(max_dept="5"),
         trains(eta="fast"),
@@ -331,7 +331,7 @@ OF_TUNING = (
             put("Train", "AlgorithmSpecification.ContainerEntrypoint", ["python3"]),
         ),
     ),
-    *of(
+    *seed(
         "xgboost-without-rounds",
         trains(num_round=None, max_depth="5"),
         with_static(spread_whole("max_depth", "1", "9"), eta="0.1"),
@@ -341,7 +341,7 @@ OF_TUNING = (
         trains(num_round=LATER),
         with_static(spread_whole("num_round", "1", "9"), eta="0.1"),
     ),
-    *of(
+    *seed(
         "xgboost-hyperparameters-at-odds",
         trains(objective="multi:softmax"),
         trains(objective="reg:squarederror", eval_metric="auc"),
@@ -360,7 +360,7 @@ OF_TUNING = (
             eval_metric="auc",
         ),
     ),
-    *of(
+    *seed(
         "xgboost-range",
         spread("etta", "0.1", "0.5"),
         spread("eta", "0.1", "1.5"),
@@ -377,17 +377,19 @@ OF_TUNING = (
         tunes("Continuous", "eta", MinValue="0.1", MaxValue=LATER),
         (*spread("etta", "0.1", "0.5"), tuned_image(OWN_IMAGE)),
     ),
-    *of(
+    *seed(
         "xgboost-objective",
-        judged("validation:rmsee"),
-        judged("train:rmse"),
-        judged("validation:auc"),
-        judged("validation:rmse", "train"),
+        set_objective("validation:rmsee"),
+        set_objective("train:rmse"),
+        set_objective("validation:auc"),
+        set_objective("validation:rmse", "train"),
     ),
     *near(
-        "xgboost-objective", judged("validation:rmse"), judged("validation:auc", kind="Maximize")
+        "xgboost-objective",
+        set_objective("validation:rmse"),
+        set_objective("validation:auc", kind="Maximize"),
     ),
-    *of(
+    *seed(
         "xgboost-channels",
         reads(training="text/csv"),
         reads(train="text/cvs"),
@@ -398,7 +400,7 @@ OF_TUNING = (
         reads(train="text/csv; label_size=1", validation="text/csv"),
         reads(train=None),
     ),
-    *of(
+    *seed(
         "xgboost-not-tunable",
         tunes("Categorical", "objective", Values=["reg:linear", "reg:squarederror"]),
         spread_whole("max_bin", "16", "256"),

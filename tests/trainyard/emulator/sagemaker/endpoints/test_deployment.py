@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import (
     WHO,
     config,
-    ended,
     in_service,
     invoke,
     model,
+    wait_for_endpoint,
 )
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.request_scope import ApiError
@@ -100,7 +100,7 @@ def test_a_bad_canary_is_rolled_back_by_its_alarm_and_a_good_one_stays(aws):
     linear = blue_green("LINEAR", 1, LinearStepSize=percent(50))
     aws.sm.update_endpoint(EndpointName="e", EndpointConfigName="second", DeploymentConfig=linear)
     assert aws.sm.describe_endpoint(EndpointName="e")["EndpointStatus"] == "Updating"
-    found = ended(aws, "e")
+    found = wait_for_endpoint(aws, "e")
     assert (found["EndpointConfigName"], found.get("FailureReason")) == ("second", None)
     assert invoke(aws, "e")[0] == "second"
     with pytest.raises(ClientError, match="alarm nobody does not exist"):

@@ -78,14 +78,14 @@ def deploy(cloud: Cloud, name: str, handlers: str | None, image: str = IMAGE) ->
     cloud.sm.create_endpoint(EndpointName=name, EndpointConfigName=name)
 
 
-def ended(cloud: Cloud, name: str) -> dict:
+def wait_for_endpoint(cloud: Cloud, name: str) -> dict:
     """Wait until the endpoint is neither Creating nor Updating; return its description."""
     describe = lambda: cloud.sm.describe_endpoint(EndpointName=name)  # noqa: E731
     busy = ("Creating", "Updating", "RollingBack")
     return until(lambda: d if (d := describe())["EndpointStatus"] not in busy else None)
 
 
-settled = ended
+settled = wait_for_endpoint
 
 
 def in_service(cloud: Cloud, name: str) -> dict:
@@ -128,10 +128,10 @@ def test_an_endpoint_answers_refuses_and_ends(aws):
     assert "raised on purpose" in refused["OriginalMessage"]
     assert invoke(aws, "echo", "again", **text)[0].startswith("hello again")
 
-    broken = ended(aws, "broken")
+    broken = wait_for_endpoint(aws, "broken")
     assert broken["EndpointStatus"] == "Failed"
     assert "this handler is broken" in broken["FailureReason"]
-    assert ended(aws, "nowhere")["EndpointStatus"] == "Failed"
+    assert wait_for_endpoint(aws, "nowhere")["EndpointStatus"] == "Failed"
     listed = aws.sm.list_endpoints()["Endpoints"]
     statuses = {endpoint["EndpointName"]: endpoint["EndpointStatus"] for endpoint in listed}
     assert statuses == {"echo": "InService", "broken": "Failed", "nowhere": "Failed"}

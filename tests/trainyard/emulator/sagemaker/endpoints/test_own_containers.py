@@ -8,14 +8,14 @@ from botocore.exceptions import ClientError
 
 from tests.container_images import OWN, URI, build, make_base, needs_engine
 from tests.trainyard.emulator.harness import IMAGE, ROLE, Cloud, cloud, processing, s3_input, until
-from tests.trainyard.emulator.sagemaker.builders import archive, transformed
+from tests.trainyard.emulator.sagemaker.builders import archive, wait_for_transform
 from tests.trainyard.emulator.sagemaker.endpoints.test_deployment import blue_green, percent, update
 from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import (
     config,
-    ended,
     in_service,
     invoke,
     log_of,
+    wait_for_endpoint,
 )
 from trainyard.emulator.containers.container_engine import find_engine
 
@@ -130,7 +130,7 @@ def test_a_model_without_a_network_and_serial_containers_serve_too(aws: Cloud) -
 def test_a_server_that_cannot_start_fails_the_endpoint(aws: Cloud) -> None:
     create_model(aws, "none", "trainyard-tests/base:bookworm")
     create_endpoint(aws, "none")
-    described = ended(aws, "none")
+    described = wait_for_endpoint(aws, "none")
     assert described["EndpointStatus"] == "Failed"
     assert "serve" in described["FailureReason"]
 
@@ -189,11 +189,11 @@ def test_a_multi_model_container_loads_what_requests_name(aws: Cloud, tmp_path: 
     create_endpoint(aws, "many")
     in_service(aws, "many")
 
-    def asked(name: str, body: str = "x") -> str:
+    def invoke_model(name: str, body: str = "x") -> str:
         target = {"TargetModel": f"{name}.tar.gz"} if name else {}
         return invoke(aws, "many", body, **target)[0]
 
-    answers = [asked(name) for name in ("a", "b", "a", "sub/c", "b")]
+    answers = [invoke_model(name) for name in ("a", "b", "a", "sub/c", "b")]
     assert answers == ["a a.tar.gz", "b b.tar.gz", "a a.tar.gz", "sub/c sub/c.tar.gz", "b b.tar.gz"]
     unloaded = lambda: [line for line in log_of(aws, "many") if "unloaded" in line]  # noqa: E731
     assert until(lambda: lines if len(lines := unloaded()) == 2 else None) == [
@@ -202,12 +202,12 @@ def test_a_multi_model_container_loads_what_requests_name(aws: Cloud, tmp_path: 
     ]  # the one used longest ago
     missing = r"Failed to download model data\(bucket: bkt, key: many/d"
     with pytest.raises(ClientError, match=missing):
-        asked("d")
+        invoke_model("d")
     with pytest.raises(ClientError, match="missing a target model header"):
-        asked("")
+        invoke_model("")
     with pytest.raises(ClientError, match="broke off"):
-        asked("b", "die")
-    assert asked("b") == "b b.tar.gz"  # loaded anew
+        invoke_model("b", "die")
+    assert invoke_model("b") == "b b.tar.gz"  # loaded anew
     with pytest.raises(ClientError, match="which Batch Transform does not support"):
         transform(aws, "many")
     aws.sm.delete_endpoint(EndpointName="many")
@@ -242,7 +242,7 @@ def test_batch_transform(aws: Cloud) -> None:
     aws.put("rows/a.csv", "1\n2\n")
     aws.put("rows/b.csv", "3")
     transform(aws, "batch")
-    done = transformed(aws, "batch")
+    done = wait_for_transform(aws, "batch")
     assert done["TransformJobStatus"] == "Completed", done.get("FailureReason")
     assert aws.get("answers/a.csv.out") == b"hello 1\nhello 2\n"
     assert aws.get("answers/b.csv.out").startswith(b"hello 3")

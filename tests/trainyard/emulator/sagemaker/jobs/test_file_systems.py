@@ -26,7 +26,7 @@ def source(kind: str = "EFS", directory: str = "/data", **more: str) -> dict[str
     return {**named, "FileSystemAccessMode": "ro", **more}
 
 
-def mounted(*systems: dict[str, str]) -> dict[str, Any]:
+def make_file_system_channels(*systems: dict[str, str]) -> dict[str, Any]:
     sources = [{"FileSystemDataSource": system} for system in systems]
     channels = enumerate(sources)
     return {"InputDataConfig": [{"ChannelName": f"c{n}", "DataSource": s} for n, s in channels]}
@@ -81,7 +81,7 @@ def test_what_cannot_be_mounted_is_refused_by_its_name(
 ):
     monkeypatch.setenv(VARIABLE, value.format(folder))
     with pytest.raises(botocore.exceptions.ClientError) as refused:
-        aws.train("refused", "true", **mounted(system))
+        aws.train("refused", "true", **make_file_system_channels(system))
     assert "channel 'c0': " in str(refused.value) and said in str(refused.value)
 
 
@@ -96,7 +96,9 @@ def test_no_path_leads_out_of_the_folder(parts):
 @isolated
 def test_two_nodes_read_a_folder_and_can_write_only_where_the_request_says_so(aws: Cloud, folder):
     script = "cd /opt/ml/input/data; cat c0/a/x; echo mine > c0/z || echo refused; echo ok > c1/z"
-    systems = mounted(source(), source(directory="/data/a", FileSystemAccessMode="rw"))
+    systems = make_file_system_channels(
+        source(), source(directory="/data/a", FileSystemAccessMode="rw")
+    )
     done = aws.train("two", "", **training(script, nodes=2), **systems)
     assert done["TrainingJobStatus"] == "Completed"
     for node in ("algo-1", "algo-2"):
@@ -110,14 +112,16 @@ def test_an_associated_bucket_is_what_the_job_sees(aws: Cloud, monkeypatch):
     monkeypatch.setenv(VARIABLE, f"{SYSTEM}/mount/mirror=s3://bkt/root")
     script = "cat /opt/ml/input/data/c0/x; touch /opt/ml/input/data/c0/z || true"
     lustre = source("FSxLustre", "/mount/mirror/runs/1")
-    aws.train("mirrored", "", **training(script, nodes=2), **mounted(lustre))
+    aws.train("mirrored", "", **training(script, nodes=2), **make_file_system_channels(lustre))
     assert "from the bucket" in "".join(aws.log("Training", "mirrored", "algo-2"))
     assert aws.keys("root/") == ["root/runs/1/x"]
-    gone = aws.train("gone", "true", **mounted(source("FSxLustre", "/mount/mirror/runs/2")))
+    gone = aws.train(
+        "gone", "true", **make_file_system_channels(source("FSxLustre", "/mount/mirror/runs/2"))
+    )
     assert "No S3 objects found" in gone["FailureReason"]
 
 
 def test_without_namespaces_a_folder_is_linked(aws, folder, monkeypatch):
     monkeypatch.setenv(ISOLATION, "relocate")
-    done = aws.train("linked", "cat /opt/ml/input/data/c0/y", **mounted(source()))
+    done = aws.train("linked", "cat /opt/ml/input/data/c0/y", **make_file_system_channels(source()))
     assert done["TrainingJobStatus"] == "Completed" and aws.log("Training", "linked") == ["flat"]

@@ -26,7 +26,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def held() -> tuple[int, int, int]:
+def count_held_objects() -> tuple[int, int, int]:
     """Return descriptors, threads and job objects of this process, in which the emulator runs."""
     gc.collect()
     jobs = sum(isinstance(found, Job) for found in gc.get_objects())
@@ -41,11 +41,15 @@ def run(aws: Cloud, name: str, script: str = SCRIPT) -> dict:
 @pytest.mark.sweep
 def test_jobs_that_have_ended_hold_nothing(aws: Cloud):
     run(aws, "first")
-    before = held()
+    before = count_held_objects()
     for number in range(JOBS):
         run(aws, f"job-{number}", SCRIPT if number % 2 else "exit 3")
-    within = lambda: all(now <= then for now, then in zip(held(), before, strict=True))  # noqa: E731
-    until(within)  # a job's last thread ends after its last answer
+
+    def is_within_first_count() -> bool:
+        counts = zip(count_held_objects(), before, strict=True)
+        return all(now <= then for now, then in counts)
+
+    until(is_within_first_count)  # a job's last thread ends after its last answer
 
 
 def test_a_job_that_has_ended_leaves_its_record_only_and_is_still_described(aws: Cloud):
@@ -58,7 +62,7 @@ def test_a_job_that_has_ended_leaves_its_record_only_and_is_still_described(aws:
     assert aws.log("Processing", "left") == ["said"]
 
 
-def listed(aws: Cloud) -> dict[str, dict]:
+def list_jobs_by_name(aws: Cloud) -> dict[str, dict]:
     found = aws.sm.list_processing_jobs(SortBy="CreationTime")["ProcessingJobSummaries"]
     return {job["ProcessingJobName"]: job for job in found}
 
@@ -68,11 +72,11 @@ def test_a_listing_is_the_same_of_running_and_ended_jobs_and_after_a_restart(tmp
         aws.sm.create_processing_job(ProcessingJobName="runs", **processing("sleep 60"))
         for name in ("a", "b"):
             run(aws, name)
-        before = listed(aws)
+        before = list_jobs_by_name(aws)
         statuses = {name: job["ProcessingJobStatus"] for name, job in before.items()}
         assert statuses == {"a": "Completed", "b": "Completed", "runs": "InProgress"}
     with cloud(tmp_path) as aws:
-        after = listed(aws)
+        after = list_jobs_by_name(aws)
         assert list(after) == list(before)
         assert [after[name] for name in "ab"] == [before[name] for name in "ab"]
 
@@ -115,7 +119,7 @@ def test_an_ended_job_is_deleted_and_its_name_and_results_remain(aws: Cloud):
         aws.sm.describe_processing_job(**named)
     with pytest.raises(ClientError, match="ResourceNotFound"):
         aws.sm.delete_processing_job(**named)
-    assert "gone" not in listed(aws) and aws.get("gone/file") == b"wrote\n"
+    assert "gone" not in list_jobs_by_name(aws) and aws.get("gone/file") == b"wrote\n"
     gate = Gate(aws)
     aws.sm.create_processing_job(**named, **processing(gate.wait))
     with pytest.raises(ClientError, match="ResourceInUse.*InProgress"):

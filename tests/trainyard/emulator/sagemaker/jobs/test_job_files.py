@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, processing
-from tests.trainyard.emulator.test_lambda_ import call, make, zipped
+from tests.trainyard.emulator.test_lambda_ import call, make, zip_function
 from trainyard.emulator.sagemaker.jobs.job_files import JobFolder, LeadsOutError
 
 pytestmark = pytest.mark.long
@@ -215,7 +215,7 @@ def main(event, context):
     exec(event["write"])
     os._exit(0)
 """
-    make(aws, "answers", Handler="app.main.main", Code={"ZipFile": zipped(source)})
+    make(aws, "answers", Handler="app.main.main", Code={"ZipFile": zip_function(source)})
     return "answers"
 
 

@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud, Gate, channel, cloud, training, until
-from tests.trainyard.emulator.sagemaker.builders import unpacked
+from tests.trainyard.emulator.sagemaker.builders import unpack_files
 from trainyard import metric_regex
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.jobs.training_job import Metrics
@@ -34,7 +34,7 @@ def listed(aws: Cloud) -> dict:
 
 
 def archive_of(aws: Cloud, job: str, name: str = "model") -> dict[str, bytes]:
-    return unpacked(aws.get(f"models/{job}/output/{name}.tar.gz"))
+    return unpack_files(aws.get(f"models/{job}/output/{name}.tar.gz"))
 
 
 def test_the_contract(aws: Cloud, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_checkpoints_go_up_while_the_job_runs_and_stop_gives_time_to_save_the_mo
     assert aws.sm.describe_training_job(TrainingJobName="stop")["TrainingJobStatus"] == "InProgress"
     assert aws.log("Training", "stop") == ["ready"]
     aws.sm.stop_training_job(TrainingJobName="stop")
-    done = aws.trained("stop")
+    done = aws.wait_for_training("stop")
     assert (done["TrainingJobStatus"], done["SecondaryStatus"]) == ("Stopped", "Stopped")
     assert archive_of(aws, "stop") == {"w": b"saved\n"}
     with pytest.raises(ClientError, match="is in status Stopped"):
@@ -193,7 +193,7 @@ def test_stop_kills_what_ignores_sigterm(tmp_path: Path) -> None:
         aws.sm.create_training_job(TrainingJobName="stubborn", **training(script))
         family = aws.family("stubborn", 3)
         aws.sm.stop_training_job(TrainingJobName="stubborn")
-        assert aws.trained("stubborn")["TrainingJobStatus"] == "Stopped"
+        assert aws.wait_for_training("stubborn")["TrainingJobStatus"] == "Stopped"
         assert not [process for process in family if process.is_running()]
 
 
@@ -212,7 +212,7 @@ def test_sigterm_does_not_reach_the_script_behind_a_shell(tmp_path: Path) -> Non
         aws.sm.create_training_job(TrainingJobName="deaf", **training(script))
         until(lambda: aws.log("Training", "deaf") == ["ready"])
         aws.sm.stop_training_job(TrainingJobName="deaf")
-        assert aws.trained("deaf")["TrainingJobStatus"] == "Stopped"
+        assert aws.wait_for_training("deaf")["TrainingJobStatus"] == "Stopped"
         assert not aws.keys("models/deaf")
         [line] = [line for line in aws.all_lines("Training", "deaf") if "SIGTERM" in line]
         assert line.startswith("[emulator] SIGTERM reaches the first process of this container")
@@ -232,7 +232,7 @@ def test_a_first_process_without_a_handler_goes_on_until_it_is_killed(tmp_path: 
             aws.sm.stop_training_job(TrainingJobName="goes-on")
         until(lambda: any("SIGTERM" in line for line in lines()))
         gate.open()
-        done = aws.trained("goes-on")
+        done = aws.wait_for_training("goes-on")
         secondary = "Stopped" if limit > 1 else "MaxRuntimeExceeded"
         assert (done["TrainingJobStatus"], done["SecondaryStatus"]) == ("Stopped", secondary)
         assert archive_of(aws, "goes-on") == {"w": b"whole\n"}
@@ -244,7 +244,7 @@ def test_killing_a_node_ends_the_job_and_leaves_nothing(aws: Cloud) -> None:
     nodes = until(lambda: n if len(n := aws.processes("kill")) == 2 else None)
     family = aws.family("kill", 6)
     nodes[1].kill()
-    done = aws.trained("kill")
+    done = aws.wait_for_training("kill")
     assert done["TrainingJobStatus"] == "Failed"
     assert "algo-2 was killed by signal 9 (SIGKILL)" in done["FailureReason"]
     assert not [process for process in family if process.is_running()]
@@ -257,7 +257,7 @@ def test_two_jobs_use_port_7777_at_once(aws: Cloud) -> None:
         request = training(f'python3 -c "{listen}"')
         aws.sm.create_training_job(TrainingJobName=f"port-{name}", **request)
     for name in ("one", "two"):
-        assert aws.trained(f"port-{name}")["TrainingJobStatus"] == "Completed"
+        assert aws.wait_for_training(f"port-{name}")["TrainingJobStatus"] == "Completed"
 
 
 def test_an_uncompressed_model(aws: Cloud, listed: dict) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import until
-from tests.trainyard.emulator.sagemaker.builders import unpacked
+from tests.trainyard.emulator.sagemaker.builders import unpack_files
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs import transfers
 from trainyard.emulator.sagemaker.jobs.job_files import JobFile, JobFolder, LeadsOutError
@@ -142,7 +142,7 @@ def test_an_archive_merges_nodes_and_is_reproducible(tmp_path: Path) -> None:
     (tmp_path / "n1/a").touch()
     assert write_archive(nodes, tmp_path / "2.tar.gz")
     assert (tmp_path / "1.tar.gz").read_bytes() == (tmp_path / "2.tar.gz").read_bytes()
-    found = unpacked((tmp_path / "1.tar.gz").read_bytes())
+    found = unpack_files((tmp_path / "1.tar.gz").read_bytes())
     assert found == {"a": b"n1 a", "both": b"n1 both", "sub/c": b"n2 sub/c"}
 
 

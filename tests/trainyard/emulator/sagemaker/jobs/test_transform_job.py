@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, until
-from tests.trainyard.emulator.sagemaker.builders import transformed
+from tests.trainyard.emulator.sagemaker.builders import wait_for_transform
 from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import model
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -52,7 +52,7 @@ def request(prefix: str, **more) -> dict:
 
 def transform(cloud: Cloud, name: str, prefix: str, **more) -> dict:
     cloud.sm.create_transform_job(TransformJobName=name, **request(prefix, **more))
-    return transformed(cloud, name)
+    return wait_for_transform(cloud, name)
 
 
 def test_each_object_has_its_output_or_none_and_the_failed_one_is_named(batch):
@@ -126,7 +126,7 @@ def test_a_stopped_job_leaves_nothing(batch):
     until(lambda: "TransformStartTime" in batch.sm.describe_transform_job(TransformJobName="slow"))
     time.sleep(0.3)
     batch.sm.stop_transform_job(TransformJobName="slow")
-    assert transformed(batch, "slow")["TransformJobStatus"] == "Stopped"
+    assert wait_for_transform(batch, "slow")["TransformJobStatus"] == "Stopped"
     assert batch.keys("slowly") == []
 
 

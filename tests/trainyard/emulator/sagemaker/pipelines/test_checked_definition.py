@@ -174,7 +174,7 @@ def test_what_json_cannot_say_is_no_float(text: str) -> None:
 CACHED = {"Enabled": True, "ExpireAfter": "P30D"}
 
 
-def signed(document: dict, **arguments: object) -> str | None:
+def compute_step_signature(document: dict, **arguments: object) -> str | None:
     """Return the step's signature with these arguments."""
     step = Step(document["Name"], document["Type"], document["Arguments"], document)
     return compute_signature(step, document["Arguments"] | arguments)
@@ -191,18 +191,20 @@ def test_an_expiry_that_is_no_duration_is_refused() -> None:
 )
 def test_only_the_documented_attributes_of_processing_count(name: str) -> None:
     document = process_step("A", "true", CacheConfig=CACHED)
-    differ = signed(document) != signed(document, **{name: "changed"})
+    differ = compute_step_signature(document) != compute_step_signature(
+        document, **{name: "changed"}
+    )
     assert differ == (name in STEP_TYPES["Processing"].cache_key)
 
 
 def test_the_training_hyperparameters_and_the_steps_name_count() -> None:
     document = train_step("T", "true", CacheConfig=CACHED)
-    one = signed(document)
-    assert one != signed(document, HyperParameters={"lr": "1"})
-    assert one != signed(document | {"Name": "U"})
-    assert one == signed(document, StoppingCondition={})
+    one = compute_step_signature(document)
+    assert one != compute_step_signature(document, HyperParameters={"lr": "1"})
+    assert one != compute_step_signature(document | {"Name": "U"})
+    assert one == compute_step_signature(document, StoppingCondition={})
 
 
 def test_no_cache_config_no_signature() -> None:
-    assert signed(process_step("A", "true")) is None
-    assert signed(process_step("A", "true", CacheConfig={"Enabled": False})) is None
+    assert compute_step_signature(process_step("A", "true")) is None
+    assert compute_step_signature(process_step("A", "true", CacheConfig={"Enabled": False})) is None

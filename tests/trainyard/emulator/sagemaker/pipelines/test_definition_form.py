@@ -105,7 +105,7 @@ def environment(reference: str) -> dict[str, Any]:
     return {"Environment": {"N": {"Get": reference}}}
 
 
-def limited(seconds: Any) -> dict[str, Any]:
+def make_limited_step(seconds: Any) -> dict[str, Any]:
     stop = {"MaxRuntimeInSeconds": seconds}
     return train_step("t", "true", arguments={"StoppingCondition": stop})
 
@@ -145,7 +145,9 @@ WRONG_TYPES = {
         LAMBDA,
         process_step("p", "true", arguments=environment(COUNTED)),
     ],
-    "[Parameters.Kind] to argument of type [Integer]": [limited({"Get": "Parameters.Kind"})],
+    "[Parameters.Kind] to argument of type [Integer]": [
+        make_limited_step({"Get": "Parameters.Kind"})
+    ],
 }
 
 
@@ -161,7 +163,10 @@ def test_a_reference_of_another_type_is_refused_in_aws_words(pipelines, referenc
 def test_a_number_as_text_and_a_number_for_a_number_are_accepted(pipelines):
     assert create(pipelines, json.dumps(BASE)) == "", "what is changed below is itself accepted"
     text = {"Std:Join": {"On": "", "Values": [GET_COUNT]}}
-    steps = [process_step("p", "true", arguments={"Environment": {"N": text}}), limited(GET_COUNT)]
+    steps = [
+        process_step("p", "true", arguments={"Environment": {"N": text}}),
+        make_limited_step(GET_COUNT),
+    ]
     assert create(pipelines, json.dumps(pipeline(steps, Parameters=TYPED))) == ""
 
 

@@ -30,12 +30,12 @@ from tests.trainyard.emulator.harness import (
     until,
 )
 from tests.trainyard.emulator.sagemaker.builders import (
-    completed,
     job_of,
-    joined,
+    join_values,
     register_step,
     run,
     statuses,
+    wait_for_steps,
 )
 from trainyard.emulator.cloudwatch import metric_store
 from trainyard.emulator.cloudwatch.metric_store import Metrics
@@ -67,7 +67,7 @@ def reading(name: str, script: str, uri: object, **more: object) -> dict:
 def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     """A complete pipeline, with values passed from step to step."""
     aws.put("raw/a.txt", "text")
-    where = joined("/", "s3://bkt/runs", {"Get": "Execution.PipelineExecutionId"})
+    where = join_values("/", "s3://bkt/runs", {"Get": "Execution.PipelineExecutionId"})
     copy = f"cp /opt/ml/processing/in/* {OUT}/"
     shard = reading("Shard", copy, "s3://bkt/raw", outputs={"out": where})
     script = "cat /opt/ml/input/data/train/a.txt > /opt/ml/model/w; echo loss=0.4"
@@ -82,9 +82,9 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     output = {"outputs": {"out": "s3://bkt/eval"}, "PropertyFiles": [FILE]}
     evaluate = reading("Evaluate", script, MODEL, **output)
     loss = json_get("Evaluate", "metrics", "eval.loss[0].mean")
-    metadata = {"CustomerMetadataProperties": {"loss": joined("", loss)}}
+    metadata = {"CustomerMetadataProperties": {"loss": join_values("", loss)}}
     register = register_step(MODEL, Tags=TAGS, **metadata)
-    stop = fail_step("Stop", joined(" ", "loss", loss, "is not below", MAX))
+    stop = fail_step("Stop", join_values(" ", "loss", loss, "is not below", MAX))
     gate = condition_step("Gate", [compare("LessThan", loss, MAX)], [register], [stop])
     epochs = {"Name": "Epochs", "Type": "String", "DefaultValue": "3"}
 
@@ -107,10 +107,10 @@ def test_shard_train_evaluate_gate_register(aws: Cloud) -> None:
     selected = [{"StepName": name} for name in ("Gate", "Register", "Stop")]
     config = {"SelectedSteps": selected, "SourcePipelineExecutionArn": source}
     arn = aws.start("whole", {"Max": "0.1"}, SelectiveExecutionConfig=config)
-    steps, message = completed(aws, arn, "Failed"), "loss 0.4 is not below 0.1"
+    steps, message = wait_for_steps(aws, arn, "Failed"), "loss 0.4 is not below 0.1"
     assert steps["Stop"]["FailureReason"] == message
     assert steps["Stop"]["Metadata"] == {"Fail": {"ErrorMessage": message}}
-    assert f"Stop: {message}" in aws.ended(arn)["FailureReason"]
+    assert f"Stop: {message}" in aws.wait_for_execution(arn)["FailureReason"]
     assert "Register" not in steps
     found = aws.sm.list_model_packages(ModelPackageGroupName="group")["ModelPackageSummaryList"]
     assert len(found) == 1
@@ -123,14 +123,16 @@ def test_independent_steps_run_at_once(aws: Cloud) -> None:
     arn = aws.start("parallel")
     until(lambda: len(aws.steps(arn)) == 3)
     gate.open()
-    spans = [(step["StartTime"], step["EndTime"]) for step in completed(aws, arn).values()]
+    spans = [(step["StartTime"], step["EndTime"]) for step in wait_for_steps(aws, arn).values()]
     assert max(start for start, _ in spans) < min(end for _, end in spans)
 
 
 def test_the_limit_on_parallel_steps(aws: Cloud) -> None:
     aws.create("narrow", [process_step(name, "sleep 0.2") for name in "ABC"])
     arn = aws.start("narrow", ParallelismConfiguration={"MaxParallelExecutionSteps": 1})
-    spans = sorted((step["StartTime"], step["EndTime"]) for step in completed(aws, arn).values())
+    spans = sorted(
+        (step["StartTime"], step["EndTime"]) for step in wait_for_steps(aws, arn).values()
+    )
     assert all(one[1] <= other[0] for one, other in zip(spans, spans[1:], strict=False))
 
 
@@ -148,10 +150,10 @@ def test_after_a_failure_running_steps_finish_and_no_others_start(aws: Cloud) ->
     begun.open()
     until(lambda: aws.steps(arn).get("Bad", {}).get("StepStatus") == "Failed")
     end.open()
-    steps = completed(aws, arn, "Failed")
+    steps = wait_for_steps(aws, arn, "Failed")
     assert statuses(steps) == {"Bad": "Failed", "Slow": "Succeeded"}
     start = "Step failure: One or multiple steps failed. Bad: ClientError: Alg"
-    assert aws.ended(arn)["FailureReason"].startswith(start)
+    assert aws.wait_for_execution(arn)["FailureReason"].startswith(start)
 
 
 def test_triggers_run_steps_on_a_failure(aws: Cloud) -> None:
@@ -205,7 +207,7 @@ def test_stop_ends_the_job_and_starts_nothing_more(aws: Cloud) -> None:
     arn = aws.start("stop")
     processes = aws.processes(job_of(aws, arn))
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn)
-    assert statuses(completed(aws, arn, "Stopped")) == {"A": "Stopped"}
+    assert statuses(wait_for_steps(aws, arn, "Stopped")) == {"A": "Stopped"}
     assert not [process for process in processes if process.is_running()]
     with pytest.raises(ClientError, match="is in status Stopped"):
         aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn)
@@ -218,7 +220,7 @@ def test_retry_runs_what_failed_and_keeps_the_rest(aws: Cloud) -> None:
     aws.put("later/x", "now")
     arn = answer["PipelineExecutionArn"]
     aws.sm.retry_pipeline_execution(PipelineExecutionArn=arn)
-    after = completed(aws, arn)
+    after = wait_for_steps(aws, arn)
     assert after["Good"]["StartTime"] == before["Good"]["StartTime"]
     assert after["Read"]["StepStatus"] == "Succeeded"
 
@@ -235,7 +237,7 @@ def test_a_retry_policy_tries_again_after_a_fault_of_the_service(aws: Cloud) -> 
     arn = aws.start("fault")
     until(lambda: aws.steps(arn).get("A", {}).get("AttemptCount") == 2)
     hidden.rename(data)
-    assert completed(aws, arn)["A"]["AttemptCount"] in (2, 3)
+    assert wait_for_steps(aws, arn)["A"]["AttemptCount"] in (2, 3)
 
 
 def test_start_checks_parameters_and_is_idempotent(aws: Cloud) -> None:
@@ -252,7 +254,7 @@ def test_start_checks_parameters_and_is_idempotent(aws: Cloud) -> None:
     assert [entry["PipelineExecutionArn"] for entry in listed] == [one]
     text = aws.sm.describe_pipeline_definition_for_execution(PipelineExecutionArn=one)
     assert json.loads(text["PipelineDefinition"])["Parameters"] == [FLOAT]
-    completed(aws, one)
+    wait_for_steps(aws, one)
 
 
 def test_a_restart_remembers(tmp_path: Path) -> None:
@@ -261,7 +263,7 @@ def test_a_restart_remembers(tmp_path: Path) -> None:
         answer, steps = run(aws, "p", [process_step("A", "true", **CACHE), bad])
     with cloud(tmp_path) as aws:
         arn = answer["PipelineExecutionArn"]
-        assert aws.ended(arn)["FailureReason"] == answer["FailureReason"]
+        assert aws.wait_for_execution(arn)["FailureReason"] == answer["FailureReason"]
         assert aws.steps(arn) == steps
         job = job_of(aws, arn, "B")
         assert aws.sm.describe_processing_job(ProcessingJobName=job)["FailureReason"]
@@ -341,8 +343,8 @@ def test_killing_the_emulator_leaves_no_process_and_no_running_state(tmp_path, i
     gone, alive = psutil.wait_procs(family, timeout=PATIENCE)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
     with cloud(tmp_path) as aws:
-        assert statuses(completed(aws, arn, "Failed")) == {"A": "Failed"}
-        assert "the emulator ended" in aws.ended(arn)["FailureReason"]
+        assert statuses(wait_for_steps(aws, arn, "Failed")) == {"A": "Failed"}
+        assert "the emulator ended" in aws.wait_for_execution(arn)["FailureReason"]
         job = job_of(aws, arn)
         described = aws.sm.describe_processing_job(ProcessingJobName=job)
         assert described["ProcessingJobStatus"] == "Failed"

@@ -79,17 +79,17 @@ def request(search: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]
 def tune(cloud: Cloud, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Run a tuning job to its end; return its description."""
     cloud.sm.create_hyper_parameter_tuning_job(HyperParameterTuningJobName=name, **asked)
-    return tuned(cloud, name)
+    return wait_for_tuning(cloud, name)
 
 
-def tuned(cloud: Cloud, name: str) -> dict[str, Any]:
+def wait_for_tuning(cloud: Cloud, name: str) -> dict[str, Any]:
     describe = functools.partial(
         cloud.sm.describe_hyper_parameter_tuning_job, HyperParameterTuningJobName=name
     )
     return wait(describe, "HyperParameterTuningJobStatus", ENDED)
 
 
-def trained(cloud: Cloud, name: str, **more: Any) -> list[dict[str, Any]]:
+def list_tuning_trainings(cloud: Cloud, name: str, **more: Any) -> list[dict[str, Any]]:
     """Return ListTrainingJobsForHyperParameterTuningJob's summaries."""
     return cloud.sm.list_training_jobs_for_hyper_parameter_tuning_job(
         HyperParameterTuningJobName=name, MaxResults=100, **more

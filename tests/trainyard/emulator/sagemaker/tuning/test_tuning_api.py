@@ -10,11 +10,11 @@ from tests.trainyard.emulator.harness import Cloud, until
 from tests.trainyard.emulator.sagemaker.tuning.harness import (
     config,
     definition,
+    list_tuning_trainings,
     request,
-    trained,
     tune,
-    tuned,
     tuning_cloud,
+    wait_for_tuning,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -25,13 +25,13 @@ echo model > /opt/ml/model/m
 """
 
 
-def chosen(*values: str) -> dict[str, Any]:
+def make_category_ranges(*values: str) -> dict[str, Any]:
     """Return ParameterRanges of one category."""
     return {"CategoricalParameterRanges": [{"Name": "x", "Values": list(values)}]}
 
 
 def grid(*values: str, **more: Any) -> dict[str, Any]:
-    return config("Grid", None, ParameterRanges=chosen(*values), **more)
+    return config("Grid", None, ParameterRanges=make_category_ranges(*values), **more)
 
 
 def test_a_tuning_trains_its_jobs_and_finds_the_best(tuning: Cloud) -> None:
@@ -42,7 +42,7 @@ def test_a_tuning_trains_its_jobs_and_finds_the_best(tuning: Cloud) -> None:
     static = found["TrainingJobDefinition"]["StaticHyperParameters"]
     assert static == {"_tuning_objective_metric": "loss"}  # the SDK's attach takes it out again
     assert found["ObjectiveStatusCounters"] == {"Succeeded": 3, "Pending": 0, "Failed": 0}
-    jobs = trained(tuning, "plain", SortBy="FinalObjectiveMetricValue")
+    jobs = list_tuning_trainings(tuning, "plain", SortBy="FinalObjectiveMetricValue")
     best = found["BestTrainingJob"]
     assert best == jobs[0]
     value = best["FinalHyperParameterTuningJobObjectiveMetric"]["Value"]
@@ -68,7 +68,7 @@ def test_two_definitions_take_turns(tuning: Cloud) -> None:
         definition(
             f'echo "loss=1$(hp x);{number}"',
             DefinitionName=f"d{number}",
-            HyperParameterRanges=chosen("3", "1"),
+            HyperParameterRanges=make_category_ranges("3", "1"),
             TuningObjective=objective,
         )
         for number in (1, 2)
@@ -76,7 +76,7 @@ def test_two_definitions_take_turns(tuning: Cloud) -> None:
     search = config("Grid", None)
     del search["ParameterRanges"], search["HyperParameterTuningJobObjective"]
     found = tune(tuning, "two", request(search, TrainingJobDefinitions=both))
-    jobs = trained(tuning, "two")
+    jobs = list_tuning_trainings(tuning, "two")
     assert [job["TrainingJobDefinitionName"] for job in jobs] == ["d1"] * 2 + ["d2"] * 2
     assert found["BestTrainingJob"]["TrainingJobDefinitionName"] == "d1"
 
@@ -98,7 +98,9 @@ def test_a_target_ends_the_tuning(tuning: Cloud) -> None:
         TuningJobCompletionCriteria={"TargetObjectiveMetricValue": 3.0},
     )
     found = tune(tuning, "target", request(search))
-    values = [float(job["TunedHyperParameters"]["x"]) for job in trained(tuning, "target")]
+    values = [
+        float(job["TunedHyperParameters"]["x"]) for job in list_tuning_trainings(tuning, "target")
+    ]
     assert found["HyperParameterTuningJobStatus"] == "Completed"
     assert values[-1] <= 3 and all(value > 3 for value in values[:-1])
 
@@ -109,7 +111,7 @@ def test_early_stopping_stops_what_is_worse_than_the_median(tmp_path: Path) -> N
     stuck = definition(CURVE.replace("echo model", "[ $(hp x) = 1 ] || sleep 600; echo model"))
     with tuning_cloud(tmp_path / "aws", tmp_path / "image", stop_grace=600) as patient:
         found = tune(patient, "early", request(search, TrainingJobDefinition=stuck))
-        jobs = trained(patient, "early")
+        jobs = list_tuning_trainings(patient, "early")
         lines = patient.all_lines("Training", jobs[1]["TrainingJobName"])
     assert any("All processes are killed at once, on AWS 120 s later" in line for line in lines)
     assert [job["TrainingJobStatus"] for job in jobs] == ["Completed", "Stopped"]
@@ -121,22 +123,26 @@ def test_a_stop_ends_the_jobs_that_run(tuning: Cloud) -> None:
     slow = request(TrainingJobDefinition=definition("sleep 60"))
     name = {"HyperParameterTuningJobName": "slow"}
     tuning.sm.create_hyper_parameter_tuning_job(**name, **slow)
-    until(lambda: len(trained(tuning, "slow")) == 2)
+    until(lambda: len(list_tuning_trainings(tuning, "slow")) == 2)
     with pytest.raises(ClientError, match="stop it first"):
         tuning.sm.delete_hyper_parameter_tuning_job(**name)
     tuning.sm.stop_hyper_parameter_tuning_job(**name)
-    assert tuned(tuning, "slow")["HyperParameterTuningJobStatus"] == "Stopped"
-    assert [job["TrainingJobStatus"] for job in trained(tuning, "slow")] == ["Stopped"] * 2
+    assert wait_for_tuning(tuning, "slow")["HyperParameterTuningJobStatus"] == "Stopped"
+    assert [job["TrainingJobStatus"] for job in list_tuning_trainings(tuning, "slow")] == [
+        "Stopped"
+    ] * 2
     with pytest.raises(ClientError, match="is in status Stopped"):
         tuning.sm.stop_hyper_parameter_tuning_job(**name)
     tuning.sm.delete_hyper_parameter_tuning_job(**name)
     with pytest.raises(ClientError, match="Tuning job 'slow' does not exist"):
-        tuned(tuning, "slow")
+        wait_for_tuning(tuning, "slow")
 
 
 def test_a_grid_trains_each_combination_once_and_a_warm_start_knows_the_best_of_all(tuning: Cloud):
     found = tune(tuning, "parent", request(grid("3", "1", "2")))
-    assert [job["TunedHyperParameters"]["x"] for job in trained(tuning, "parent")] == [*"312"]
+    assert [
+        job["TunedHyperParameters"]["x"] for job in list_tuning_trainings(tuning, "parent")
+    ] == [*"312"]
     assert found["BestTrainingJob"]["TunedHyperParameters"] == {"x": "1"}
     start = {
         "WarmStartType": "IdenticalDataAndAlgorithm",
@@ -170,5 +176,5 @@ def test_what_is_damaged_costs_only_itself(tmp_path: Path) -> None:
     with tuning_cloud(tmp_path / "aws", tmp_path / "image") as cloud:
         listed = cloud.sm.list_hyper_parameter_tuning_jobs()["HyperParameterTuningJobSummaries"]
         assert [entry["HyperParameterTuningJobName"] for entry in listed] == ["whole"]
-        assert len(trained(cloud, "whole")) == 1
+        assert len(list_tuning_trainings(cloud, "whole")) == 1
         assert len(cloud.sm.list_training_jobs()["TrainingJobSummaries"]) == 2

@@ -27,7 +27,7 @@ def numbers(low: str, high: str, scaling: str = "Auto", kind: str = "Continuous"
     return {"ParameterRanges": {f"{kind}ParameterRanges": [item]}}
 
 
-def named(**more: Any) -> dict[str, Any]:
+def make_named_definition(**more: Any) -> dict[str, Any]:
     shared = config()["HyperParameterTuningJobObjective"]
     ranges = {"HyperParameterRanges": CATEGORIES, "TuningObjective": shared}
     return definition(DefinitionName="one", **ranges) | more
@@ -58,7 +58,7 @@ def test_a_search_that_cannot_be_done_is_refused(search: dict[str, Any], problem
 
 def test_a_request_that_contradicts_itself_is_refused() -> None:
     with pytest.raises(ApiError, match="one of TrainingJobDefinition and"):
-        check_search(request() | {"TrainingJobDefinitions": [named()]})
+        check_search(request() | {"TrainingJobDefinitions": [make_named_definition()]})
     with pytest.raises(ApiError, match="Autotune is not run"):
         check_search(request(Autotune={"Mode": "Enabled"}))
 
@@ -73,10 +73,10 @@ def test_a_request_that_contradicts_itself_is_refused() -> None:
     ],
 )
 def test_each_of_several_definitions_needs_its_own(missing: str, problem: str) -> None:
-    other = named(DefinitionName="two" if missing else "one")
+    other = make_named_definition(DefinitionName="two" if missing else "one")
     other.pop(missing, None)
     with pytest.raises(ApiError, match=problem):
-        check_search(request(config(), TrainingJobDefinitions=[named(), other]))
+        check_search(request(config(), TrainingJobDefinitions=[make_named_definition(), other]))
 
 
 @pytest.mark.parametrize("search", [

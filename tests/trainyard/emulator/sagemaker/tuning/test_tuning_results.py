@@ -45,7 +45,7 @@ def result(
     return Result(tuning, "", record, frozenset({"x"}), minimize)
 
 
-def failed(count: int) -> list[Result]:
+def make_failed_results(count: int) -> list[Result]:
     return [result(n, status="Failed", FailureReason="AlgorithmError: no") for n in range(count)]
 
 
@@ -181,11 +181,15 @@ def test_a_criterion_ends_the_search(criteria: dict, results: list[Result], is_m
 @pytest.mark.parametrize(
     ("results", "is_last", "said"),
     [
-        (failed(4), False, None),
-        (failed(5), False, r"No training job succeeded after 5 attempts.*AlgorithmError: no"),
-        ([*failed(5), result(9, 1.0)], True, None),
-        (failed(1), True, "All training jobs failed"),
-        (failed(5), True, "No training job succeeded after 5 attempts"),
+        (make_failed_results(4), False, None),
+        (
+            make_failed_results(5),
+            False,
+            r"No training job succeeded after 5 attempts.*AlgorithmError: no",
+        ),
+        ([*make_failed_results(5), result(9, 1.0)], True, None),
+        (make_failed_results(1), True, "All training jobs failed"),
+        (make_failed_results(5), True, "No training job succeeded after 5 attempts"),
         ([result(n) for n in range(5)], False, "No objective metrics found after running 5"),
         ([], True, None),
     ],

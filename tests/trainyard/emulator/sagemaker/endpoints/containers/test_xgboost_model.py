@@ -13,7 +13,7 @@ import xgboost
 from sklearn.linear_model import LinearRegression
 
 from tests.trainyard.emulator.harness import ROLE, Cloud
-from tests.trainyard.emulator.sagemaker.builders import archive, transformed
+from tests.trainyard.emulator.sagemaker.builders import archive, wait_for_transform
 from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import config, in_service, invoke
 from trainyard.emulator.sagemaker.endpoints.model_containers import SCRIPTS
 
@@ -34,7 +34,7 @@ def booster() -> xgboost.Booster:
 
 
 @pytest.fixture
-def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def served_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(tmp_path))
     monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.7-1"))
     monkeypatch.syspath_prepend(SCRIPTS)
@@ -58,49 +58,53 @@ def answer(
 
 
 def test_the_first_images_put_all_into_one_line_and_a_transform_one_a_line(
-    served: ModuleType, booster: xgboost.Booster, monkeypatch: pytest.MonkeyPatch
+    served_module: ModuleType, booster: xgboost.Booster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.2-1"))
-    assert answer(served, booster, TWO, "csv")[1].count(",") == 1
+    assert answer(served_module, booster, TWO, "csv")[1].count(",") == 1
     monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.2-2"))
-    assert answer(served, booster, TWO, "csv")[1].count("\n") == 2
+    assert answer(served_module, booster, TWO, "csv")[1].count("\n") == 2
     monkeypatch.setenv("SAGEMAKER_BATCH", "true")
-    assert answer(served, booster, TWO, "csv")[1].count("\n") == 2
+    assert answer(served_module, booster, TWO, "csv")[1].count("\n") == 2
 
 
-def test_libsvm_that_counts_from_one_has_a_column_more_before_3_0(served, booster, monkeypatch):
+def test_libsvm_that_counts_from_one_has_a_column_more_before_3_0(
+    served_module, booster, monkeypatch
+):
     """XGBoost 1.0 ignores the additional column, as its handlers.py shows."""
     monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("1.2-1"))
     for pickled in (False, True):
-        status, said = answer(served, booster, ONE_MORE, "text/libsvm", pickled)
+        status, said = answer(served_module, booster, ONE_MORE, "text/libsvm", pickled)
         assert (status, "Unable to evaluate payload provided" in said) == (400, True), said
-    status, said = answer(served, booster, "0.1", "text/csv", pickled=True)
+    status, said = answer(served_module, booster, "0.1", "text/csv", pickled=True)
     assert (status, "Feature size of csv inference data 1 is not" in said) == (400, True)
     monkeypatch.setenv("TRAINYARD_IMAGE", XGBOOST.format("3.0-5"))
-    new = answer(served, booster, ONE_MORE, "text/libsvm")
-    assert new == answer(served, booster, "0:0.1 1:0.2 2:0.3", "text/libsvm")
+    new = answer(served_module, booster, ONE_MORE, "text/libsvm")
+    assert new == answer(served_module, booster, "0:0.1 1:0.2 2:0.3", "text/libsvm")
     assert new[0] == 200
 
 
-def test_scripts_of_images_before_3_0_read_libsvm_by_xgboosts_parser(served: ModuleType) -> None:
-    matrix = served.encoder.decode(b"1:1 0:2 2:3\n0 1:4\n", "text/libsvm; charset=utf-8")
+def test_scripts_of_images_before_3_0_read_libsvm_by_xgboosts_parser(
+    served_module: ModuleType,
+) -> None:
+    matrix = served_module.encoder.decode(b"1:1 0:2 2:3\n0 1:4\n", "text/libsvm; charset=utf-8")
     assert (matrix.num_row(), matrix.num_col()) == (2, 3)
     assert matrix.get_data().toarray().tolist() == [[2, 0, 3], [0, 4, 0]]
 
 
-def test_several_boosters_are_refused(served: ModuleType) -> None:
-    folder = Path(served.http_front.MODEL)
+def test_several_boosters_are_refused(served_module: ModuleType) -> None:
+    folder = Path(served_module.http_front.MODEL)
     for name in ("xgboost-model-0", "xgboost-model-1"):
         (folder / name).write_bytes(b"")
     with pytest.raises(ValueError, match="an ensemble .* is not supported here"):
-        served.Model(folder, XGBOOST.format("3.0-5"))
+        served_module.Model(folder, XGBOOST.format("3.0-5"))
 
 
-def test_a_binary_model_that_this_xgboost_does_not_read_is_named(served: ModuleType) -> None:
-    path = Path(served.http_front.MODEL) / "xgboost-model"
+def test_a_binary_model_that_this_xgboost_does_not_read_is_named(served_module: ModuleType) -> None:
+    path = Path(served_module.http_front.MODEL) / "xgboost-model"
     path.write_bytes(b"binf" + bytes(range(256)))
     with pytest.raises(ValueError, match="pip install 'xgboost-cpu<3.1'"):
-        served._load(path)
+        served_module._load(path)
 
 
 @pytest.mark.slow
@@ -144,7 +148,7 @@ def test_a_transform_of_libsvm_that_counts_from_one_is_too_wide_from_xgboost_1_2
         TransformOutput={"S3OutputPath": "s3://bkt/batch/out"},
         TransformResources={"InstanceType": "ml.m5.large", "InstanceCount": 1},
     )
-    done = transformed(aws, "wide")
+    done = wait_for_transform(aws, "wide")
     assert done["TransformJobStatus"] == "Failed"
     reason = done["FailureReason"]
     assert "(3 vs. 4) : Number of columns does not match number of features" in reason

@@ -3,14 +3,14 @@
 import pytest
 
 from tests.trainyard.emulator.harness import Cloud, process_step, train_step
-from tests.trainyard.emulator.sagemaker.builders import joined, run
+from tests.trainyard.emulator.sagemaker.builders import join_values, run
 from tests.trainyard.emulator.test_lambda_ import lambda_step
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module", autouse=True)
-def kept(aws: Cloud) -> None:
+def kept_files(aws: Cloud) -> None:
     aws.put("out/kept.txt", "k")
     aws.put("elsewhere/file.txt", "e")
 
@@ -28,7 +28,7 @@ def cleanup_step(*sources: dict) -> dict:
 
 def test_what_is_named_goes_and_nothing_else(aws: Cloud) -> None:
     folder = {"Get": "Steps.Shard.ProcessingOutputConfig.Outputs['out'].S3Output.S3Uri"}
-    mine = {"StepName": "Shard", "S3Uris": [joined("/", folder, "a.txt")]}
+    mine = {"StepName": "Shard", "S3Uris": [join_values("/", folder, "a.txt")]}
     steps = [
         shard_step("echo a > a.txt; echo b > b.txt"),
         train_step("Train", "echo w > /opt/ml/model/w; echo d > /opt/ml/output/data/d"),

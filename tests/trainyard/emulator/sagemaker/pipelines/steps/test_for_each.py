@@ -6,8 +6,14 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, fail_step, process_step, until
-from tests.trainyard.emulator.sagemaker.builders import completed, run, statuses
-from tests.trainyard.emulator.test_lambda_ import code_folder, lambda_step, log_of, make, zipped
+from tests.trainyard.emulator.sagemaker.builders import run, statuses, wait_for_steps
+from tests.trainyard.emulator.test_lambda_ import (
+    code_folder,
+    lambda_step,
+    log_of,
+    make,
+    zip_function,
+)
 from trainyard.emulator.sagemaker.pruning import References
 
 pytestmark = pytest.mark.long
@@ -28,7 +34,7 @@ ITEM = {"Get": "ForEach.CurrentItem"}
 
 @pytest.fixture(scope="module", autouse=True)
 def function(aws: Cloud) -> None:
-    make(aws, "work", Code={"ZipFile": zipped(SOURCE)}, Timeout=300)
+    make(aws, "work", Code={"ZipFile": zip_function(SOURCE)}, Timeout=300)
 
 
 def work(name: str, x: object, **more) -> dict:
@@ -51,7 +57,7 @@ def loop(items: object, body: list[dict], most: int = 10, **selector) -> dict:
     return {"Name": "Loop", "Type": "ForEach", "Arguments": arguments}
 
 
-def looped(value: str, *body: dict) -> dict:
+def make_loop_members(value: str, *body: dict) -> dict:
     """Return a pipeline's members: a loop over the items that a parameter has."""
     items = {"Name": "Items", "Type": "String", "DefaultValue": value}
     return {"steps": [loop({"Get": "Parameters.Items"}, [*body])], "Parameters": [items]}
@@ -91,7 +97,7 @@ def test_no_more_run_at_once_than_it_says(aws: Cloud) -> None:
     arn = aws.start("narrow")
     until(lambda: len(marks(aws)) == before + 2)
     (code_folder(aws, "work") / "narrow").touch()
-    completed(aws, arn)
+    wait_for_steps(aws, arn)
     running, most = 0, 0
     for mark in marks(aws)[before:]:
         running += 1 if mark.startswith("+") else -1
@@ -117,7 +123,7 @@ def test_a_failed_item_starts_no_others_and_a_retry_keeps_what_succeeded(aws: Cl
     before = len(marks(aws))
     arn = answer["PipelineExecutionArn"]
     aws.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
-    completed(aws, arn)
+    wait_for_steps(aws, arn)
     assert marks(aws)[before:] == ["+3", "-3", "+5", "-5"]
 
 
@@ -128,7 +134,7 @@ def test_a_stop_ends_a_loop(aws: Cloud) -> None:
     until(lambda: len(marks(aws)) > before)
     aws.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="s" * 32)
     (code_folder(aws, "work") / "stopped").touch()
-    steps = completed(aws, arn, "Stopped")
+    steps = wait_for_steps(aws, arn, "Stopped")
     assert statuses(steps) == {"Loop": "Stopped", "Long-0": "Succeeded"}
 
 
@@ -143,13 +149,13 @@ def test_a_stop_ends_a_loop(aws: Cloud) -> None:
 )
 def test_items_that_are_none_fail_the_step(aws: Cloud, value: str, reason: str) -> None:
     body = work("First", {"Get": "ForEach.CurrentItem.v"})
-    answer, steps = run(aws, f"items-{len(value)}", **looped(value, body))
+    answer, steps = run(aws, f"items-{len(value)}", **make_loop_members(value, body))
     assert answer["PipelineExecutionStatus"] == "Failed"
     assert reason in steps["Loop"]["FailureReason"]
 
 
 def test_an_empty_list_runs_nothing(aws: Cloud) -> None:
-    answer, steps = run(aws, "empty", **looped("[]", work("First", ITEM)))
+    answer, steps = run(aws, "empty", **make_loop_members("[]", work("First", ITEM)))
     assert answer["PipelineExecutionStatus"] == "Succeeded"
     assert steps["Loop"]["Metadata"]["ForEach"]["TotalStepCount"] == 0
 

@@ -52,14 +52,16 @@ def step(name: str, data: str, **fields: Any) -> dict[str, Any]:
     return {**about, **given, **fields, "Arguments": analysis(data, name)}
 
 
-def checked(aws: Cloud, name: str, data: str, status: str, **fields: Any) -> dict[str, Any]:
+def run_quality_check(
+    aws: Cloud, name: str, data: str, status: str, **fields: Any
+) -> dict[str, Any]:
     """Run the step, which ends with that status; return its entry in the execution."""
     found = run(aws, name, [step(name, data, **fields)])[1][name]
     assert found["StepStatus"] == status, found
     return found
 
 
-def of(name: str) -> dict[str, str]:
+def make_supplied_baseline(name: str) -> dict[str, str]:
     """Return a supplied baseline: the one that the step of that name calculated."""
     parts = ("Statistics", "Constraints")
     return {f"SuppliedBaseline{p}": f"s3://bkt/{name}/{p.lower()}.json" for p in parts}
@@ -68,13 +70,13 @@ def of(name: str) -> dict[str, str]:
 @pytest.mark.slow
 def test_a_first_baseline_then_checks_against_it(aws: Cloud) -> None:
     first = {"SkipCheck": True, "RegisterNewBaseline": True}
-    made = checked(aws, "first", "good", "Succeeded", **first)["Metadata"]["QualityCheck"]
+    made = run_quality_check(aws, "first", "good", "Succeeded", **first)["Metadata"]["QualityCheck"]
     assert made["CalculatedBaselineConstraints"] == "s3://bkt/first/constraints.json"
     assert made["BaselineUsedForDriftCheckStatistics"] == made["CalculatedBaselineStatistics"]
     assert json.loads(aws.get("first/statistics.json"))["dataset"]["item_count"] == 50
 
     group = {"ModelPackageGroupName": "models"}
-    none = checked(aws, "none", "good", "Failed", **group)
+    none = run_quality_check(aws, "none", "good", "Failed", **group)
     assert "no approved package of models has DriftCheckBaselines" in none["FailureReason"]
 
     drift = {
@@ -84,16 +86,18 @@ def test_a_first_baseline_then_checks_against_it(aws: Cloud) -> None:
     baselines = {"DriftCheckBaselines": {"ModelDataQuality": drift}}
     aws.sm.create_model_package_group(**group)
     aws.sm.create_model_package(**group, ModelApprovalStatus="Approved", **baselines)
-    broken = checked(aws, "broken", "bad", "Failed", **group)
+    broken = run_quality_check(aws, "broken", "bad", "Failed", **group)
     assert "ClientError: Quality check failed. See violation report" in broken["FailureReason"]
     assert "a: data_type_check: Data type match requirement is not met" in broken["FailureReason"]
     made = broken["Metadata"]["QualityCheck"]
     assert made["ViolationReport"] == "s3://bkt/broken/constraint_violations.json"
     assert made["BaselineUsedForDriftCheckStatistics"] == "s3://bkt/first/statistics.json"
 
-    checked(aws, "told", "bad", "Succeeded", FailOnViolation=False, **of("first"))
+    run_quality_check(
+        aws, "told", "bad", "Succeeded", FailOnViolation=False, **make_supplied_baseline("first")
+    )
     assert json.loads(aws.get("told/constraint_violations.json"))["violations"]
-    checked(aws, "kept", "good", "Succeeded", **of("first"))
+    run_quality_check(aws, "kept", "good", "Succeeded", **make_supplied_baseline("first"))
 
 
 @pytest.mark.parametrize(

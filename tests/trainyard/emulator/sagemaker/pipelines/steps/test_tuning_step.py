@@ -10,13 +10,13 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.harness import Cloud, pipeline, process_step, until
-from tests.trainyard.emulator.sagemaker.builders import completed, joined, run
+from tests.trainyard.emulator.sagemaker.builders import join_values, run, wait_for_steps
 from tests.trainyard.emulator.sagemaker.tuning.harness import (
     config,
     definition,
+    list_tuning_trainings,
     request,
     step,
-    trained,
     tuning_cloud,
 )
 from trainyard.emulator.sagemaker.tuning import search_strategies
@@ -38,7 +38,7 @@ def test_a_later_step_reads_the_best_jobs_names_and_models(tuning: Cloud) -> Non
     told = {
         "BEST": {"Get": "Steps.Tune.BestTrainingJob.TrainingJobName"},
         "FIRST": {"Get": f"{summary}[0].TrainingJobName"},
-        "SECOND": joined("/", *values),
+        "SECOND": join_values("/", *values),
         "STATUS": {"Get": "Steps.Tune.HyperParameterTuningJobStatus"},
     }
     script = "echo $BEST $FIRST $SECOND $STATUS > /opt/ml/processing/out/told"
@@ -48,7 +48,9 @@ def test_a_later_step_reads_the_best_jobs_names_and_models(tuning: Cloud) -> Non
     assert execution["PipelineExecutionStatus"] == "Succeeded", execution
     best, first, second, status = tuning.get("told/told").decode().split()
     arn = steps["Tune"]["Metadata"]["TuningJob"]["Arn"]
-    ranked = trained(tuning, arn.rpartition("/")[2], SortBy="FinalObjectiveMetricValue")
+    ranked = list_tuning_trainings(
+        tuning, arn.rpartition("/")[2], SortBy="FinalObjectiveMetricValue"
+    )
     assert best == first == ranked[0]["TrainingJobName"]
     assert ranked[0]["TunedHyperParameters"] == {"x": "1"}
     assert second == f"s3://bkt/models/{ranked[1]['TrainingJobName']}/output/model.tar.gz"
@@ -96,14 +98,22 @@ def test_a_stopped_execution_stops_it_and_a_retry_searches_again(tuning: Cloud) 
     tuning.create("again", [step("Tune", asked)])
     arn = tuning.start("again")
     name = until(lambda: _tuning(tuning, arn))
-    until(lambda: [job["TrainingJobStatus"] for job in trained(tuning, name)][1:] == ["InProgress"])
+    until(
+        lambda: (
+            [job["TrainingJobStatus"] for job in list_tuning_trainings(tuning, name)][1:]
+            == ["InProgress"]
+        )
+    )
     tuning.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="t" * 32)
-    completed(tuning, arn, "Stopped")
+    wait_for_steps(tuning, arn, "Stopped")
     go.touch()
     tuning.sm.retry_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="r" * 32)
-    completed(tuning, arn)
+    wait_for_steps(tuning, arn)
     assert (again := _tuning(tuning, arn)) != name
-    assert len(trained(tuning, name)) == 2 and len(trained(tuning, again)) == 3
+    assert (
+        len(list_tuning_trainings(tuning, name)) == 2
+        and len(list_tuning_trainings(tuning, again)) == 3
+    )
 
 
 SERVE = """
@@ -122,8 +132,13 @@ def begin(state: Path) -> None:
         cloud.create("killed", [step("Tune", asked)])
         arn = cloud.start("killed")
         name = until(lambda: _tuning(cloud, arn))
-        until(lambda: len(cloud.processes(trained(cloud, name)[1]["TrainingJobName"])) == 1
-              if len(trained(cloud, name)) == 2 else False)  # fmt: skip
+        until(
+            lambda: (
+                len(cloud.processes(list_tuning_trainings(cloud, name)[1]["TrainingJobName"])) == 1
+                if len(list_tuning_trainings(cloud, name)) == 2
+                else False
+            )
+        )
         print(name, flush=True)
         sys.stdin.read()
 
