@@ -1,5 +1,10 @@
 """SDK session that compiles without AWS: it collects what would be uploaded."""
 
+# isort: off
+import pipelines.compile.quiet_sdk  # noqa: F401 - prepares the SDK, so it must come first
+
+# isort: on
+
 from functools import cache
 from pathlib import Path
 

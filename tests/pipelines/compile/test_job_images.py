@@ -25,6 +25,11 @@ FLOAT8 = ("train.loop.float8=tensorwise", "train.instance_type=ml.p5.48xlarge")
 MIRROR = "111122223333.dkr.ecr.us-east-1.amazonaws.com/mirror"
 
 
+def test_the_session_is_imported_where_no_region_is_set(run_python):
+    done = run_python("-c", "import pipelines.compile.compile_session")
+    assert done.returncode == 0, done.stderr
+
+
 def test_each_image_has_its_own_python_and_the_defaults_are_the_newest_that_the_sdk_knows():
     recipe = load(PROD)
     assert "/pytorch-training:2.10.0-gpu-py313" in choose_training_image(recipe, REGION)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import pipelines.compile.quiet_sdk  # noqa: F401 - prepares the SDK: must come first
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.compile.compile_session import choose_training_image
 from pipelines.compile.package_lock import parse_lock
