@@ -20,7 +20,9 @@ from trainyard.emulator.server import serve
 
 RESULTS = "MOTO_TESTS_RESULTS"
 _REFUSALS = {"NotImplemented", "UnknownOperationException", "InvalidAction"}
-_NAMED = re.compile(r"emulator|(run|implemented|told|reported|evaluated) here", re.IGNORECASE)
+_NAMED = re.compile(
+    "emulator|(runs?|implemented|supported|told|reported|evaluated) here", re.IGNORECASE
+)
 _TEXT = re.compile(r"Message|match=|str\(|\.value|\bmsg\b", re.IGNORECASE)
 _refused = pytest.StashKey[list[str]]()
 
