@@ -299,11 +299,6 @@ def list_fields() -> tuple[Field, ...]:
     return (*(field for check in load_checks() for field in check.fields), *SETTINGS)
 
 
-def list_defaults() -> dict[str, Any]:
-    """Return the default value of each field, by name."""
-    return {f.name: {} if f.form != "value" else f.default for f in list_fields()}
-
-
 def select_demanded_checks(demands: Demands) -> tuple[GateCheck, ...]:
     """Return the checks that the recipe asks for, in the order of their rows in gate.json."""
     return tuple(sorted(select_declared(demands.values), key=lambda check: check.stage))
