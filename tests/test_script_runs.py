@@ -208,13 +208,13 @@ def test_an_unchanged_folder_is_unchanged_and_its_training_is_in_the_cache(champ
 
 def test_a_worse_model_is_rejected_against_the_champion(champion, run):
     worse = run(slope=0.2)
-    assert worse.package is None and worse.rejected == ["non_inferiority_log_loss"]
+    assert worse.package is None and worse.failed_checks == ["non_inferiority_log_loss"]
     assert worse.gate["champion"] == champion.package and worse.gate["look"] == 1
 
 
 def test_a_model_that_was_trained_on_test_examples_is_rejected_though_it_is_no_worse(champion, run):
     leaked = run(seen="row-3,row-17,something")
-    assert leaked.package is None and leaked.rejected == ["max_leaked_examples"]
+    assert leaked.package is None and leaked.failed_checks == ["max_leaked_examples"]
     assert leaked.gate["champion"] == champion.package
     assert "2 of 400" in leaked.gate["reason"]
 

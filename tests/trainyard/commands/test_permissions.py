@@ -17,9 +17,9 @@ JOB_ROLE = f"{ROLE}-job"
 NAMES = ("--name", "demo", "--region", "eu-west-1", "--pipeline-role", ROLE)
 CALLS = """
 import json, sys
-from tests.conftest import called
+from tests.conftest import call_module
 for arguments in json.loads(sys.argv[1]):
-    done = called("trainyard.commands.permissions", *arguments)
+    done = call_module("trainyard.commands.permissions", *arguments)
     print(json.dumps([arguments, done.returncode, done.stdout, done.stderr]))
 """
 
