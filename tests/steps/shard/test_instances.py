@@ -334,7 +334,8 @@ from pathlib import Path
 
 from tests.steps.shard.conftest import container, names, parts_of
 from tests.steps.shard.corpora import CASES
-from tests.steps.shard.test_instances import RECORDED, ended, fingerprints, started, together
+from tests.steps.shard import test_instances
+from tests.steps.shard.test_instances import RECORDED, fingerprints, together, wait_for_end
 
 base, moment = Path(sys.argv[1]), sys.argv[2]
 files = CASES["texts"].files
@@ -342,19 +343,19 @@ roots = [
     container(base / host, part, host, names(2))
     for host, part in zip(names(2), parts_of(files, 2), strict=True)
 ]
-running = started(roots, "--patience", "60")
+running = test_instances.start_instances(roots, "--patience", "60")
 while moment not in (roots[0] / "log").read_text() and running[0].poll() is None:
     time.sleep(0.02)
 with suppress(OSError), (roots[1] / "filler").open("wb", buffering=0) as filler:
     while True:
         filler.write(bytes(2**20))
-codes = ended(running, 200)
+codes = wait_for_end(running, 200)
 logs = "".join((root / "log").read_text() for root in roots)
 assert codes in ([0, 0], [1, 1]), (codes, logs)
 assert codes == [0, 0] or "No space left" in logs or "is lost" in logs, logs
 (roots[1] / "filler").unlink()
 if codes != [0, 0]:
-    assert ended(started(roots), 200) == [0, 0]
+    assert wait_for_end(test_instances.start_instances(roots), 200) == [0, 0]
 assert fingerprints(together(base / "all", roots)) == RECORDED["texts"]
 print("ended with", codes)
 """
