@@ -24,7 +24,7 @@ import typer
 import yaml
 
 from benchmarks.harness import JsonFile, keep, show_outcomes
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 
 ARGUED = {
     test: one["reason"]
@@ -105,7 +105,7 @@ def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
         here = Path(folder)
         python = _environment(here / "environment")
         (here / "s3_results.py").write_text(_PLUGIN)
-        with serve(here / "aws") as endpoint:
+        with serve_emulator(here / "aws") as endpoint:
             _configure(checkout, endpoint, here / "s3.conf")
             command = [str(python), "-m", "pytest", "-q", "-p", "s3_results", "--tb=no"]
             command += ["-p", "no:cacheprovider", "--timeout=120", f"--rootdir={checkout}"]

@@ -87,7 +87,7 @@ def to_finite_number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def reaches(value: float, minimum: float) -> bool:
+def reaches_minimum(value: float, minimum: float) -> bool:
     """Return whether a computed number is at least ``minimum``, up to rounding.
 
     For example, 20 groups of 1/20 each may add up to 19.999999999999996.
@@ -95,7 +95,7 @@ def reaches(value: float, minimum: float) -> bool:
     return value >= minimum - ROUNDING * abs(minimum)
 
 
-def compare(
+def compare_with_threshold(
     *,
     kind: str,
     name: str,
@@ -134,7 +134,7 @@ def check_maximum(
     *, kind: str, metric: str, value: float | None, most: float, demand: str, missing: str
 ) -> Check:
     """Return the outcome of checking that a value is at most ``most``, field ``max_<metric>``."""
-    return compare(
+    return compare_with_threshold(
         kind=kind,
         name=f"max_{metric}",
         metric=metric,

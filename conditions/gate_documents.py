@@ -210,11 +210,11 @@ def write_provenance(root: Path, gate: Gate) -> None:
         root: folder of the job, /opt/ml.
     """
     inputs, output = root / "processing/input", root / "processing/output/gate"
-    origin = _read(inputs / "provenance/provenance.json")
+    origin = _read_json(inputs / "provenance/provenance.json")
     evaluation = inputs / "evaluation/evaluation.json"
     document = origin | dict(
         observe_run(
-            _read(evaluation),
+            _read_json(evaluation),
             gate,
             hash_existing_file(evaluation),
             hash_existing_file(output / "gate.json"),
@@ -309,7 +309,7 @@ def _list_table_hashes(evaluation: Any) -> dict[str, str]:
     return {name: digest for name, digest in hashes.items() if isinstance(digest, str)}
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in the file, or {} if there is none."""
     try:
         document = json.loads(path.read_bytes())

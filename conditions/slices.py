@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from conditions.check_table import GateCheck
-from conditions.gate_check import Check, Slice, reaches, to_finite_number
+from conditions.gate_check import Check, Slice, reaches_minimum, to_finite_number
 from conditions.improvement import Improvement, count_effective_groups, estimate_improvement
 from conditions.mean_tests import Floats
 from conditions.score_tables import SliceSums
@@ -43,7 +43,7 @@ def judge_slices(
         slice_sums
         for slice_sums in slices
         if slice_sums.examples >= min_examples
-        and reaches(count_effective_groups(slice_sums.groups.weight), min_groups)
+        and reaches_minimum(count_effective_groups(slice_sums.groups.weight), min_groups)
     ]
     names = {slice_sums.slice for slice_sums in tested_slices}
     untested_slices = [_as_slice(slice_sums, metric, None, None, True) for slice_sums in slices

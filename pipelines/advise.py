@@ -28,7 +28,7 @@ from pipelines.advice.recipe_advice import (
 from pipelines.advice.training_setting import derive_described_training
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeChoice, require_recipe_for
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.commands import advise
 from trainyard.commands.advise import REGION, explain_first_problem, needs_shape, needs_tokens
 from trainyard.common.errors import ForesightError, RecipeError
@@ -86,7 +86,7 @@ def read_recipe_training(
         raise RecipeError(f"--{option}: follows from {recipe}; leave it out, or --recipe")
     if apply is not None:
         check_writable(apply)
-    recipe_config = load(recipe, given, environment)
+    recipe_config = load_recipe(recipe, given, environment)
     if trace:
         shapes_path = store_traced_shapes(recipe_config, recipe, data)
         line = f"written: {shapes_path}; plan, validate, budget and watch read it; commit it"
@@ -101,7 +101,7 @@ def read_recipe_training(
             for line in iter_remarks(advice, recipe_config, training.assumptions):
                 console.print(line, highlight=False, markup=False)
         if advice.ranking and apply is not None:
-            _apply(
+            _write_adopted_recipe(
                 advice.ranking[0],
                 apply,
                 recipe_config,
@@ -191,7 +191,7 @@ def iter_remarks(advice: Advice, recipe: Recipe, assumptions: Sequence[str]) -> 
     yield from (f"assumed: {assumption}" for assumption in assumptions)
 
 
-def _apply(
+def _write_adopted_recipe(
     first: Candidate,
     output_path: Path,
     recipe: Recipe,

@@ -23,7 +23,7 @@ import typer
 
 from conditions.no_champion import NONE
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, SetOption, require_recipe_for
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.champion import (
     PromotedEvidence,
     check_champion,
@@ -314,7 +314,7 @@ def main(
         approval = roll_back_champion(rollback, str(reject_for))
     else:
         arn = package or find_registered_package(str(execution))
-        recipe_config = load(recipe, overridden, environment) if recipe else None
+        recipe_config = load_recipe(recipe, overridden, environment) if recipe else None
         approval = (
             reject(arn, reject_for)
             if reject_for

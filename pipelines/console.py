@@ -59,7 +59,7 @@ def _describe_approval(package: Description) -> list[str]:
     return [*lines, "Because of that a comment is needed."] if override_lines else lines
 
 
-def _approve(package: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
+def _approve_package(package: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
     """Approve the package by ``pipelines.approve``, with the form's comment as the reason."""
     try:
         approve(package["ModelPackageArn"], reason=form_values.get("comment", "").strip() or None)
@@ -82,7 +82,7 @@ def _describe_start(pipeline: Description) -> list[str]:
     ]
 
 
-def _start(pipeline: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
+def _start_pipeline(pipeline: Description, form_values: Mapping[str, str]) -> Mapping[str, Any]:
     """Start the pipeline with the parameters of ``form_values`` that differ from their defaults.
 
     The form contains every parameter; ``pipelines.start`` sets the unchanged ones.
@@ -102,8 +102,8 @@ def _start(pipeline: Description, form_values: Mapping[str, str]) -> Mapping[str
 
 
 OWNERS = (
-    Owner(action="approve", owns=_is_our_package, says=_describe_approval, do=_approve),
-    Owner(action="start", owns=_is_our_pipeline, says=_describe_start, do=_start),
+    Owner(action="approve", owns=_is_our_package, says=_describe_approval, do=_approve_package),
+    Owner(action="start", owns=_is_our_pipeline, says=_describe_start, do=_start_pipeline),
 )
 """Actions that ``python -m pipelines.console`` adds to the console."""
 

@@ -57,7 +57,7 @@ from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, Set
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.environments import Account, find_account, resolve_account
 from pipelines.recipe.extended_recipe import located_problems
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.champion import NO_CHAMPION
 from steps.config import ProcessingCompute
 from steps.evaluate.config import PACKAGES as SCRIPTS_JOB
@@ -413,7 +413,7 @@ def from_recipe(
     path: Path, overrides: Sequence[str] = (), environment: str | None = None
 ) -> CompiledPipeline:
     """Read, resolve and compile a recipe, as every command does that needs a definition."""
-    recipe = load(path, overrides, environment)
+    recipe = load_recipe(path, overrides, environment)
     with located_problems(path, overrides, environment):
         recipe = resolve_start(recipe)
         source = path.parent / recipe.workload.source if recipe.workload.source else None

@@ -17,7 +17,7 @@ from pipelines.endpoint.rollout import deploy_release, roll_back_endpoint
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.environments import find_account, refuse_other_caller, resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.champion import open_evidence
 from pipelines.registry.verification import find_first_mismatch, verify
 from trainyard.common.errors import GateError, RecipeError
@@ -65,7 +65,7 @@ def main(
     ] = False,
 ) -> None:
     """Deploy a package to the recipe's endpoint, or return to the previous model."""
-    recipe_config = load(recipe, overridden, environment)
+    recipe_config = load_recipe(recipe, overridden, environment)
     refuse_other_caller(find_account(recipe_config.aws, environment), recipe_config.aws.region)
     if rollback:
         if recipe_config.deploy is None:

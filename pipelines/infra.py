@@ -25,9 +25,9 @@ from pipelines.infrastructure.infra_templates import (
 )
 from pipelines.infrastructure.serving_roles import build_subject
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.common.errors import RecipeError
-from trainyard.permissions.role_template import dump
+from trainyard.permissions.role_template import dump_yaml
 from trainyard.terminal import errors, run
 
 Form = StrEnum("Form", ["CLOUDFORMATION", "TERRAFORM"])
@@ -66,7 +66,7 @@ def main(
 
     if part and ci:
         raise RecipeError("--part and --ci: print one after the other; each is a stack of its own")
-    recipe_config = load(recipe, overrides, environment)
+    recipe_config = load_recipe(recipe, overrides, environment)
     definition = from_recipe(recipe, overrides, environment)
     if template_part := part or ci:
         facts = Facts(
@@ -97,7 +97,7 @@ def _print_template(
 ) -> None:
     """Print the template as CloudFormation's YAML or as Terraform's JSON."""
     terraform = form is Form.TERRAFORM
-    print(as_terraform(name, document, tags) if terraform else dump(document), end="")
+    print(as_terraform(name, document, tags) if terraform else dump_yaml(document), end="")
 
 
 if __name__ == "__main__":

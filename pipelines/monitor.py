@@ -23,7 +23,7 @@ from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER
 from pipelines.endpoint.period import Period, compare_period, write_monitor_files
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.environments import find_account, refuse_other_caller, resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.start import start
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import RecipeError
@@ -85,7 +85,7 @@ def main(
     ] = NOT_GIVEN,
 ) -> None:
     """Compare the endpoint's requests and responses with the baseline."""
-    recipe_config = load(recipe, overridden, environment)
+    recipe_config = load_recipe(recipe, overridden, environment)
     monitor, deploy = recipe_config.monitor, recipe_config.deploy
     if monitor is None or deploy is None:
         raise RecipeError(f"{recipe}: monitor: is missing; set monitor: {{}} in addition to deploy")

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.delivery.pipeline_objects import sync
+from pipelines.delivery.pipeline_objects import upload_changed_files
 from pipelines.delivery.saved_plan import (
     DEFINITION,
     build_definition_asset,
@@ -23,7 +23,7 @@ from pipelines.delivery.saved_plan import (
 from pipelines.delivery.wheel_download import is_uploaded, upload_wheels
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.environments import refuse_other_caller, resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.common import atomic_file
 from trainyard.terminal import check_writable, console, run
@@ -38,7 +38,9 @@ def main(
     """Upload code, wheels and the definition; the pipeline itself is not changed."""
     if out:
         check_writable(out)
-    resolve_account(load(recipe, overrides, environment).aws)  # reports a missing field early
+    resolve_account(
+        load_recipe(recipe, overrides, environment).aws
+    )  # reports a missing field early
     from pipelines.definition import from_recipe
 
     definition = from_recipe(recipe, overrides, environment)
@@ -57,7 +59,7 @@ def main(
                 outcome = f"{number} wheels, {size / 1e6:.1f} MB"
             console.print(f"{house.uri}: {outcome}", highlight=False, soft_wrap=True)
         byte_count = upload_code(s3, definition)
-        sync(s3, body.bucket, body.key, body.files, kms_key=key)
+        upload_changed_files(s3, body.bucket, body.key, body.files, kms_key=key)
     if out:
         atomic_file.write(out, definition.body)
     console.print(f"{body.uri}{DEFINITION}: definition, {byte_count} bytes of code uploaded",

@@ -25,7 +25,7 @@ from pipelines.recipe.cli_options import (
     require_recipe_for,
 )
 from pipelines.recipe.environments import resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.commands import plan
 from trainyard.commands.plan import CHANGES, PlanSubject
 from trainyard.common.errors import PlanError
@@ -54,7 +54,9 @@ def read_recipe_subject(
     if out:
         check_writable(out)
     if against is not None:
-        _compare(recipe, overrides, str(environment), against, as_json=values["as_json"])
+        _compare_environments(
+            recipe, overrides, str(environment), against, as_json=values["as_json"]
+        )
     return {
         "subject": _build_subject(recipe, overrides, environment, out, as_json=values["as_json"])
     }
@@ -74,7 +76,7 @@ def _build_subject(
     def make_plan() -> Plan:
         """Compile the recipe and plan it; also append the definition to ``definitions``."""
         resolve_account(
-            load(recipe, overrides, environment).aws
+            load_recipe(recipe, overrides, environment).aws
         )  # reports errors before loading the SDK
         from pipelines.definition import from_recipe  # loads the SDK, which takes seconds
 
@@ -86,19 +88,19 @@ def _build_subject(
         if not plan.budget.holds:
             raise PlanError(f"budget: {plan.budget.text.partition(';')[0]}")
         if out:
-            saved_plan.write(out, plan, definitions[0], recipe, overrides)
+            saved_plan.write_plan(out, plan, definitions[0], recipe, overrides)
             if not as_json:
                 console.print(f"python -m pipelines.upsert --plan {out} applies exactly this")
 
     return PlanSubject(make_plan, lambda plan: saved_plan.as_json(plan, definitions[0]), conclude)
 
 
-def _compare(
+def _compare_environments(
     recipe: Path, overrides: Sequence[str], environment: str, against: str, *, as_json: bool
 ) -> NoReturn:
     """Show what differs in ``environment`` from ``against``, and exit."""
     for name in (against, environment):
-        resolve_account(load(recipe, overrides, name).aws)
+        resolve_account(load_recipe(recipe, overrides, name).aws)
     from pipelines.definition import from_recipe
 
     comparison = compare_environments(

@@ -22,7 +22,7 @@ from s3transfer.manager import TransferManager
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.environments import find_account, refuse_other_caller, resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.recipe.sections import parse_account
 from pipelines.registry import recompute
 from pipelines.registry.champion import (
@@ -31,12 +31,12 @@ from pipelines.registry.champion import (
     PromotedEvidence,
     Promotion,
     Record,
+    build_package_request,
     copy_of,
     open_evidence,
     record_of,
-    request,
 )
-from pipelines.registry.package_evidence import Evidence, split
+from pipelines.registry.package_evidence import Evidence, split_s3_uri
 from pipelines.registry.record_checks import build_gate_arguments
 from pipelines.registry.shared_access import (
     Destination,
@@ -120,14 +120,14 @@ def read_both_environments(
     """
     if environment is None:
         raise RecipeError("--env: name the environment to promote to")
-    target = load(recipe, overridden, environment)
+    target = load_recipe(recipe, overridden, environment)
     if target.promotion is None:
         raise RecipeError(
             f"{recipe}: environments.{environment}.promotion: is missing; set source: ENVIRONMENT "
             "and reader: ROLE_ARN; python -m pipelines.promote --policies prints what both "
             "accounts need"
         )
-    source = load(recipe, overridden, target.promotion.source)
+    source = load_recipe(recipe, overridden, target.promotion.source)
     number = find_account(target.aws, environment)
     if number is None:
         raise RecipeError(f"{recipe}: environments.{environment}.aws.account: is missing")
@@ -291,7 +291,10 @@ def _copy_objects(
     with service_errors(f"copying to {folder}"), TransferManager(s3) as manager:
         futures = []
         for uri in uris:
-            (from_bucket, from_key), target = evidence.locate(uri), split(copy_of(folder, uri))
+            (from_bucket, from_key), target = (
+                evidence.locate(uri),
+                split_s3_uri(copy_of(folder, uri)),
+            )
             source = {"Bucket": from_bucket, "Key": from_key}
             futures.append(manager.copy(source, *target, options))
         for future in futures:
@@ -313,10 +316,12 @@ def _register_copy(
     def write_record(hop: Promotion) -> dict[str, Any]:
         """Write the record with this promotion; return CreateModelPackage's request."""
         new_record = record.model_copy(update={"objects": objects, "hops": (*record.hops, hop)})
-        bucket, key = split(f"{folder}/{FILE}")
+        bucket, key = split_s3_uri(f"{folder}/{FILE}")
         with service_errors(f"writing {folder}/{FILE}"):
             s3.put_object(Bucket=bucket, Key=key, Body=new_record.text)
-        return request(new_record, folder, hashlib.sha256(new_record.text).hexdigest(), group)
+        return build_package_request(
+            new_record, folder, hashlib.sha256(new_record.text).hexdigest(), group
+        )
 
     # The record is written twice: the checks of the copies read the first one, and the second one
     # contains their results.

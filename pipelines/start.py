@@ -53,8 +53,8 @@ from trainyard.language.evaluation import parse_arn_variables
 from trainyard.language.expressions import resolve_parameters
 from trainyard.plan.pipeline_plan import find_overwritten
 from trainyard.runs.execution import LONGEST
-from trainyard.runs.live_watch import watch
-from trainyard.runs.selective_rerun import RerunPlan, plan
+from trainyard.runs.live_watch import watch_execution
+from trainyard.runs.selective_rerun import RerunPlan, plan_rerun
 from trainyard.terminal import Need, console, extend_verb, run
 
 FAILED_STATUS = 1  # exit status of watch if the execution failed
@@ -91,7 +91,7 @@ def start(
         sagemaker = create_client("sagemaker", region)
         pipeline_description = sagemaker.describe_pipeline(PipelineName=pipeline)
         definition = json.loads(pipeline_description["PipelineDefinition"])
-        _check(parameters, definition)
+        _check_parameters(parameters, definition)
         if rerun and "Shard" in {*rerun.reused_steps, *rerun.unneeded_steps}:
             _refuse_mounted(definition, rerun)
         refuse_other_base(definition, sagemaker.meta.region_name)
@@ -159,14 +159,14 @@ def _take_look(
             f"--parameter {ledger.PARAMETER}: cannot be set, because the ledger counts the looks "
             "at the test split; leave it out"
         )
-    test_look = ledger.take(s3, definition, parameters)
+    test_look = ledger.record_look(s3, definition, parameters)
     if test_look is None:
         return []
-    console.print(ledger.describe(test_look), highlight=False)
+    console.print(ledger.describe_look(test_look), highlight=False)
     return [{"Name": ledger.PARAMETER, "Value": str(test_look.number)}]
 
 
-def _check(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None:
+def _check_parameters(parameters: Mapping[str, str], definition: Mapping[str, Any]) -> None:
     """Raise RecipeError for a parameter that the pipeline does not have, or of another type."""
     parameter_names = [parameter["Name"] for parameter in definition.get("Parameters", ())]
     for name in parameters:
@@ -230,7 +230,7 @@ def _check_before_start(
 StartFunction = Callable[[Mapping[str, str], RerunPlan | None, str | None], str]
 
 
-def follow(
+def follow_execution(
     arn: str,
     parameters: Mapping[str, str],
     *,
@@ -248,13 +248,15 @@ def follow(
     types, parameters = set[str](), dict(parameters)
     pipeline = str(parse_arn_variables(arn)["PipelineName"])
     while True:
-        status = watch(arn, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY)
+        status = watch_execution(
+            arn, region=region, stop_on_interrupt=stop_on_interrupt, display=DISPLAY
+        )
         instance_type = choose_next_type(arn, types, region) if status == FAILED_STATUS else None
         if instance_type is None:
             break
         types.add(instance_type)
         console.print(f"no capacity: training again on {instance_type}", highlight=False)
-        rerun, parameters[TYPE] = plan(STEP, arn, pipeline, region), instance_type
+        rerun, parameters[TYPE] = plan_rerun(STEP, arn, pipeline, region), instance_type
         arn = start_again(parameters, rerun, region)
     if status == 0:
         approve_after(arn, region)
@@ -285,7 +287,7 @@ def read_recipe_pipeline(
         options = {"champion": champion, "over_budget": over_budget, "region": region}
         return start(name, parameters, rerun=rerun, **options)
 
-    following = partial(follow, start_again=start_pipeline)
+    following = partial(follow_execution, start_again=start_pipeline)
     return {"pipeline": name, "region": region, "start": start_pipeline, "follow": following}
 
 

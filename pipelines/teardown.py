@@ -27,7 +27,7 @@ from pipelines.infrastructure.removal_plan import (
 )
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
 from pipelines.recipe.environments import refuse_other_caller
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.upsert import LOCK_SECONDS
 from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import PlanError, ServiceError
@@ -57,7 +57,7 @@ def main(
     """List the resources and objects that the pipeline left; with --remove, remove them."""
     from pipelines.definition import from_recipe
 
-    recipe_config = load(recipe, overrides, environment)
+    recipe_config = load_recipe(recipe, overrides, environment)
     group = recipe_config.register_.model_package_group
     endpoint = recipe_config.deploy.endpoint if recipe_config.deploy else None
     definition = from_recipe(recipe, overrides, environment)

@@ -24,7 +24,7 @@ from pipelines.delivery.wheel_download import refuse_missing
 from pipelines.recipe.cli_options import NOT_GIVEN, ChampionOption, EnvOption, SetOption
 from pipelines.recipe.environments import refuse_other_caller
 from pipelines.registry.champion import build_champion_parameters
-from pipelines.start import follow, start
+from pipelines.start import follow_execution, start
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.commands.start import StopOption, WaitOption
 from trainyard.common.errors import PlanError
@@ -69,7 +69,7 @@ def upsert(
     with service_errors(f"upserting pipeline {definition.name}"):
         sagemaker = create_client("sagemaker", definition.region)
         s3 = create_client("s3", definition.region)
-        first_look = deployed_pipeline.describe(sagemaker, definition.name)
+        first_look = deployed_pipeline.describe_deployed_pipeline(sagemaker, definition.name)
         target_state = definition.state
         if first_look and first_look.state.fingerprint == target_state.fingerprint:
             return UpsertResult("unchanged", upload_code(s3, definition))
@@ -80,7 +80,7 @@ def upsert(
         create_buckets(s3, definition)
         location = upsert_lock.locate_records(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
-            current = deployed_pipeline.describe(sagemaker, definition.name)
+            current = deployed_pipeline.describe_deployed_pipeline(sagemaker, definition.name)
             # Another upsert made the same change.
             if current and current.state.fingerprint == target_state.fingerprint:
                 return UpsertResult("unchanged", upload_code(s3, definition))
@@ -91,8 +91,8 @@ def upsert(
             upsert_lock.write_record(s3, location, target_state)
             # The upload may have taken longer than the lock lasts.
             lock.renew()
-            _apply(sagemaker, current, target_state)
-            _verify(sagemaker, target_state)
+            _write_pipeline(sagemaker, current, target_state)
+            _verify_pipeline(sagemaker, target_state)
         return UpsertResult("updated" if current else "created", byte_count)
 
 
@@ -135,7 +135,7 @@ def _refuse_if_moved(first_look: DeployedPipeline | None, current: DeployedPipel
         )
 
 
-def _apply(sagemaker: Any, current: DeployedPipeline | None, target_state: State) -> None:
+def _write_pipeline(sagemaker: Any, current: DeployedPipeline | None, target_state: State) -> None:
     """Create or update the pipeline, then its tags."""
     if current is None:
         sagemaker.create_pipeline(
@@ -157,10 +157,10 @@ def _format_aws_tags(tags: Any) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
-def _verify(sagemaker: Any, target_state: State) -> None:
+def _verify_pipeline(sagemaker: Any, target_state: State) -> None:
     """Raise PlanError if the pipeline is not as requested: other tools may not respect the lock."""
     for attempt in range(SETTLES + 1):
-        deployment = deployed_pipeline.describe(sagemaker, target_state.name)
+        deployment = deployed_pipeline.describe_deployed_pipeline(sagemaker, target_state.name)
         if deployment and deployment.state.fingerprint == target_state.fingerprint:
             return
         if attempt < SETTLES:
@@ -207,7 +207,7 @@ def main(
 
         execution = start_pipeline({}, None, definition.region)
         if wait:
-            status = follow(
+            status = follow_execution(
                 execution,
                 {},
                 start_again=start_pipeline,
@@ -222,7 +222,7 @@ def _compile_definition(
 ) -> tuple[CompiledPipeline, saved_plan.SavedPlan | None]:
     """Return the compiled definition, and the plan if one is given."""
     # First, so that a damaged plan is reported before the SDK is loaded.
-    approved_plan = saved_plan.read(plan) if plan else None
+    approved_plan = saved_plan.read_plan(plan) if plan else None
     if approved_plan and recipe is None:
         recipe, overrides = approved_plan.recipe, approved_plan.overrides
     environment = environment or (approved_plan.environment if approved_plan else None)

@@ -27,8 +27,8 @@ from pipelines.recipe.extended_recipe import (
     locate_problem,
 )
 from pipelines.recipe.field_relations import list_warnings
-from pipelines.recipe.read_recipe import load
-from pipelines.rules import check
+from pipelines.recipe.read_recipe import load_recipe
+from pipelines.rules import check_definition
 from trainyard.aws_clients import create_client
 from trainyard.commands import validate
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
@@ -41,7 +41,7 @@ def validate_recipe(
 ) -> tuple[str, list[Finding]]:
     """Return (compiled definition, findings); the definition is "" if the recipe has errors."""
     try:
-        recipe = load(path, overrides, environment)
+        recipe = load_recipe(path, overrides, environment)
         from pipelines.definition import from_recipe  # the SDK takes seconds to load
 
         body = from_recipe(path, overrides, environment).body
@@ -55,7 +55,7 @@ def validate_recipe(
         _make_finding("warning", locate_problem(line, origins, path))
         for line in list_warnings(recipe)
     ]
-    return body, [*check(body), *unlikely, *_check_shards(recipe)]
+    return body, [*check_definition(body), *unlikely, *_check_shards(recipe)]
 
 
 def _check_shards(recipe: Recipe) -> Iterator[Finding]:

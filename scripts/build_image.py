@@ -29,7 +29,7 @@ def pip_settings() -> dict[str, str]:
     return {key.rpartition(".")[2]: value.strip("'") for key, value in pairs}
 
 
-def mounts(settings: dict[str, str], file: Path) -> Iterator[str]:
+def iter_mounts(settings: dict[str, str], file: Path) -> Iterator[str]:
     """Write the settings to ``file``; iterate over the mounts that give a build what they name."""
     parser = configparser.RawConfigParser()
     parser["global"] = {name: "\n".join(value.split()) for name, value in settings.items()}
@@ -44,14 +44,14 @@ def mounts(settings: dict[str, str], file: Path) -> Iterator[str]:
             yield f"{path}:{path}"
 
 
-def build(engine: Engine, base: str, tag: str) -> int:
+def build_image(engine: Engine, base: str, tag: str) -> int:
     """Build the Dockerfile's stage ``training``; return the engine's exit status."""
     with tempfile.TemporaryDirectory() as folder:
         options = ["--build-arg", f"BASE={base}", "--target", "training", "--tag", tag]
         options += ["--network", "host", "--file", "containers/training/Dockerfile"]
         if engine.is_podman:
             options += build_limit_options()
-            for mount in mounts(pip_settings(), Path(folder, "pip.conf")):
+            for mount in iter_mounts(pip_settings(), Path(folder, "pip.conf")):
                 options += ["--volume", f"{mount}:ro"]
         run = [engine.command, "build", *options, "."]
         return subprocess.run(run, check=False, cwd=CHECKOUT).returncode
@@ -66,7 +66,7 @@ def main() -> None:
         engine = find_engine()
     except EmulatorError as error:
         sys.exit(f"error: {error}")
-    status = build(engine, arguments.base, arguments.tag)
+    status = build_image(engine, arguments.base, arguments.tag)
     if status == 0:
         uri = f"123456789012.dkr.ecr.us-east-1.amazonaws.com/{arguments.tag}"
         print(f"{arguments.tag}; a recipe names it: images: {{training: {uri}}}")

@@ -47,22 +47,22 @@ def main() -> None:
     """Install torch and the lock that is named; exit like the first program that fails."""
     [lock] = sys.argv[1:]
     try:
-        _pip("install", *HASHED, WHEELS, f"--requirement={LOCKS / 'uv.txt'}")
-        _torch()
+        _run_pip("install", *HASHED, WHEELS, f"--requirement={LOCKS / 'uv.txt'}")
+        _install_torch()
         _print_line(f"installing the packages of {lock}: 0.9 GB")
-        _all_of(Path(lock))
+        _install_lock(Path(lock))
         if any(line.startswith("nvidia-") for line in requires("torch") or ()):
             _print_line(
                 "this torch is for CUDA: 4 GB more (docs/running.md has the one for the CPU)"
             )
-            _uv("install", *EXACTLY, f"--requirement={LOCKS / 'cuda.txt'}")
-        _uv("check")
+            _run_uv("install", *EXACTLY, f"--requirement={LOCKS / 'cuda.txt'}")
+        _run_uv("check")
     except subprocess.CalledProcessError as error:
         sys.exit(error.returncode)
 
 
-def _torch() -> None:
-    lock = _entry(LOCKS / "torch.txt", "torch")
+def _install_torch() -> None:
+    lock = _read_entry(LOCKS / "torch.txt", "torch")
     wanted = lock.partition("==")[2].split(maxsplit=1)[0]
     if _read_installed_version("torch").partition("+")[0] == wanted:
         return
@@ -73,7 +73,7 @@ def _torch() -> None:
     # uv knows a build for the CPU, 2.13.0+cpu, by its whole version only.
     exact = lock.replace(f"=={wanted}", f"=={wheel.name.split('-')[1]}")
     here = ("--no-index", f"--find-links={folder}")
-    _uv("install", *EXACTLY, WHEELS, *here, "--requirement=-", said=exact)
+    _run_uv("install", *EXACTLY, WHEELS, *here, "--requirement=-", said=exact)
     shutil.rmtree(folder)
 
 
@@ -82,25 +82,27 @@ def _download_wheel(lock: Path, folder: Path) -> Path:
     hashes, pip prefers an index, so the folders of its configuration are asked first.
     """
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
-    if "UV_FIND_LINKS" not in _uv_variables() or not _pip(*command, "--no-index", may_fail=True):
+    if "UV_FIND_LINKS" not in make_uv_variables() or not _run_pip(
+        *command, "--no-index", may_fail=True
+    ):
         _print_line("no folder of pip's configuration has a wheel of it: asking the index")
-        _pip(*command)
+        _run_pip(*command)
     [wheel] = folder.iterdir()
     return wheel
 
 
-def _entry(lock: Path, name: str) -> str:
+def _read_entry(lock: Path, name: str) -> str:
     """Return the lines of ``lock`` that pin a package and name its hashes."""
     text = lock.read_text(encoding="utf-8")
     found = re.search(rf"^{name}==(?:.*\\\n)*.*\n", text, re.MULTILINE)
     return found[0] if found else sys.exit(f"{lock}: does not pin {name}; run make lock")
 
 
-def _all_of(lock: Path) -> None:
+def _install_lock(lock: Path) -> None:
     """Install ``lock``; its setuptools first, which builds what has no wheel."""
-    builder = _entry(lock, "setuptools")
-    _uv("install", *EXACTLY, WHEELS, "--requirement=-", said=builder)
-    _uv("install", *EXACTLY, f"--requirement={lock}")
+    builder = _read_entry(lock, "setuptools")
+    _run_uv("install", *EXACTLY, WHEELS, "--requirement=-", said=builder)
+    _run_uv("install", *EXACTLY, f"--requirement={lock}")
 
 
 def _read_installed_version(name: str) -> str:
@@ -114,29 +116,29 @@ def _print_line(line: str) -> None:
     print(line, flush=True)  # before what pip and uv print
 
 
-def _quiet() -> list[str]:
+def _choose_quiet_option() -> list[str]:
     """Return the option that keeps pip's and uv's bars out of a log."""
     return [] if sys.stderr.isatty() else ["--quiet"]
 
 
-def _pip(*words: str, may_fail: bool = False) -> bool:
+def _run_pip(*words: str, may_fail: bool = False) -> bool:
     """Run pip; return whether it succeeded."""
-    silent = ["--quiet"] if may_fail else _quiet()
+    silent = ["--quiet"] if may_fail else _choose_quiet_option()
     command = [sys.executable, "-m", "pip", *silent, "--disable-pip-version-check", *words]
     errors = subprocess.DEVNULL if may_fail else None
     return not subprocess.run(command, check=not may_fail, stderr=errors).returncode
 
 
-def _uv(verb: str, *words: str, said: str | None = None) -> None:
+def _run_uv(verb: str, *words: str, said: str | None = None) -> None:
     """Run uv; ``said`` is the text that it reads as the requirements file ``-``."""
     uv = Path(sys.executable).with_name("uv")
-    command = [str(uv), "pip", verb, *_quiet(), f"--python={sys.executable}", *words]
-    environment = {**_uv_variables(), **os.environ}
+    command = [str(uv), "pip", verb, *_choose_quiet_option(), f"--python={sys.executable}", *words]
+    environment = {**make_uv_variables(), **os.environ}
     subprocess.run(command, check=True, env=environment, input=said, text=True)
 
 
 @lru_cache(maxsize=1)
-def _uv_variables() -> dict[str, str]:
+def make_uv_variables() -> dict[str, str]:
     """Return pip's configuration in uv's variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout

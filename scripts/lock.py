@@ -53,15 +53,15 @@ def main() -> None:
     for name, names in FILES.items():
         ours = [entry for entry in entries if re.fullmatch(names, entry.name)]
         entries = [entry for entry in entries if entry not in ours]
-        _write(name, ours)
+        _write_lock(name, ours)
     for extra, name in PARTS.items():
-        part = _resolve_lock([f"--extra={extra}", project, *further], _lines(new))
+        part = _resolve_lock([f"--extra={extra}", project, *further], _format_entries(new))
         wanted = {entry.name for entry in part}
-        _write(name, [entry for entry in ours if entry.name in wanted])
+        _write_lock(name, [entry for entry in ours if entry.name in wanted])
 
 
-def _write(name: str, entries: Sequence[Entry]) -> None:
-    (CHECKOUT / name).write_text(_HEAD + _lines(entries))
+def _write_lock(name: str, entries: Sequence[Entry]) -> None:
+    (CHECKOUT / name).write_text(_HEAD + _format_entries(entries))
     print(f"{name}: {len(entries)} packages")
 
 
@@ -108,7 +108,7 @@ def _cpu_builds(version: str, index: str) -> Sequence[Entry]:
         return _resolve_lock(["--no-deps", f"--default-index={index}", file.name])
 
 
-def _lines(entries: Sequence[Entry]) -> str:
+def _format_entries(entries: Sequence[Entry]) -> str:
     return "".join(f"{e.line}    # via {', '.join(sorted(e.wanted_by))}\n" for e in entries)
 
 

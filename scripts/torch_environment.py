@@ -19,7 +19,7 @@ BEST = "--index-strategy=unsafe-best-match"  # of several indexes, as pip and sc
 sys.path.insert(0, str(CHECKOUT))
 
 from pipelines.compile.package_lock import PACKAGES, parse_lock  # noqa: E402
-from scripts.install import _uv_variables  # noqa: E402
+from scripts.install import make_uv_variables  # noqa: E402
 from training.strategy_table import OPTIONS, parse_release  # noqa: E402
 
 
@@ -37,17 +37,17 @@ def main() -> None:
         entries = [entry for entry in parse_lock(lock, PACKAGES) if entry.name not in left_out]
         ours = place / "packages.txt"
         ours.write_text("".join(entry.line for entry in entries), encoding="utf-8")
-        _install(python, "--only-binary=:all:", f"torch=={torch}")
-        _install(python, "--no-deps", "--require-hashes", f"--requirement={ours}")
+        _install_packages(python, "--only-binary=:all:", f"torch=={torch}")
+        _install_packages(python, "--no-deps", "--require-hashes", f"--requirement={ours}")
         whole.touch()
     print(python)
 
 
-def _install(python: Path, *words: str) -> None:
+def _install_packages(python: Path, *words: str) -> None:
     """Install with .venv's uv, which ``make .venv/installed`` installed."""
     uv = Path(sys.executable).with_name("uv")
     command = [str(uv), "pip", "install", "--quiet", f"--python={python}", BEST, *words]
-    subprocess.run(command, check=True, env={**_uv_variables(), **os.environ})
+    subprocess.run(command, check=True, env={**make_uv_variables(), **os.environ})
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def main(program: str) -> None:
     starts = STARTS[program]
     if differs := read_verbs(program) ^ starts.keys():
         sys.exit(f"README's table and {__file__} differ in: {', '.join(sorted(differs))}")
-    faults = [fault for verb in starts if (fault := start(program, verb, starts[verb]))]
+    faults = [fault for verb in starts if (fault := try_verb(program, verb, starts[verb]))]
     if faults:
         sys.exit("\n".join(faults))
 
@@ -90,7 +90,7 @@ def read_verbs(program: str) -> set[str]:
     return {verb for row in rows for verb in re.findall(r"`([a-z]+)[^`]*`", row.split("|")[1])}
 
 
-def start(program: str, verb: str, arguments: str) -> str:
+def try_verb(program: str, verb: str, arguments: str) -> str:
     """Run the verb; return what is wrong with what it prints, or empty."""
     words = ["trainyard", verb] if program == "trainyard" else [f"pipelines.{verb}"]
     command = [sys.executable, "-m", *words, *shlex.split(arguments)]

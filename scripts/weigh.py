@@ -24,7 +24,7 @@ FRAGMENT = re.compile(
 """How a docstring begins that is not understood without its neighbour."""
 LOADED = {
     "a rank": "import steps.train.job, training.strategies.ddp, training.workloads; "
-    "from training.workloads import load; load('language_model', {})",
+    "from training.workloads import load_workload; load_workload('language_model', {})",
     "the gate's job": "import steps.gate.job",
     "validate": "import trainyard.commands.validate",
     "upsert": "import pipelines.upsert",
@@ -32,7 +32,7 @@ LOADED = {
 }
 
 
-def files(checkout: Path, *rooms: str) -> list[Path]:
+def list_files(checkout: Path, *rooms: str) -> list[Path]:
     """Return the Python files of rooms that git tracks."""
     return list_tracked_files(checkout, *(f"{room}/*.py" for room in rooms))
 
@@ -44,19 +44,19 @@ def list_tracked_files(checkout: Path, *asked: str) -> list[Path]:
     return [path for name in listed.stdout.split() if (path := checkout / name).exists()]
 
 
-def lines(paths: list[Path]) -> int:
+def count_lines(paths: list[Path]) -> int:
     """Return the number of lines in all files together."""
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
-def functions(paths: list[Path]) -> list[int]:
+def measure_functions(paths: list[Path]) -> list[int]:
     """Return the length of every function, in lines, in ascending order."""
     trees = (ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
     nodes = (node for tree in trees for node in tree if isinstance(node, ast.FunctionDef))
     return sorted((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
 
 
-def docstrings(paths: list[Path]) -> list[str]:
+def list_docstrings(paths: list[Path]) -> list[str]:
     """Return every docstring, those under fields and constants included."""
     bodies = (
         node.body
@@ -69,7 +69,7 @@ def docstrings(paths: list[Path]) -> list[str]:
             if isinstance(one, ast.Constant) and isinstance(one.value, str)]  # fmt: skip
 
 
-def importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
+def count_importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
     """Return module of the product → the number of modules that import it."""
     names = {path: ".".join(path.relative_to(checkout).with_suffix("").parts) for path in paths}
     known, found = set(names.values()), collections.Counter[str]()
@@ -101,19 +101,19 @@ def measure_loading(checkout: Path, statement: str) -> str:
     return f"{min(taken):.2f} s of CPU, {printed} modules"
 
 
-def report(checkout: Path) -> Iterator[str]:
+def iter_report_lines(checkout: Path) -> Iterator[str]:
     """Yield every line of the report."""
     for room in (*PRODUCT, *OTHERS):
-        paths = files(checkout, room)
-        yield f"{room:12} {lines(paths):7,} lines {len(paths):5,} files"
+        paths = list_files(checkout, room)
+        yield f"{room:12} {count_lines(paths):7,} lines {len(paths):5,} files"
         below = collections.Counter(path.relative_to(checkout).parts[1] for path in paths)
         for name in sorted(below) if room in PRODUCT else ():
             inside = [path for path in paths if path.relative_to(checkout).parts[1] == name]
             if len(inside) > 1:
-                yield f"  {name:18} {lines(inside):7,} {len(inside):5,}"
-    product = files(checkout, *PRODUCT)
+                yield f"  {name:18} {count_lines(inside):7,} {len(inside):5,}"
+    product = list_files(checkout, *PRODUCT)
     texts = [path.read_text(encoding="utf-8").splitlines() for path in product]
-    total, lengths = lines(product), functions(product)
+    total, lengths = count_lines(product), measure_functions(product)
     quantiles = statistics.quantiles(lengths, n=100)
     share = 1000 * len(product) / total
     yield f"product {total:,} lines, {len(product):,} files, {share:.1f} a 1,000 lines"
@@ -124,11 +124,11 @@ def report(checkout: Path) -> Iterator[str]:
     long = sum(len(line) > LONG for line in every)
     yield f"lines over {LONG} characters: {100 * long / total:.1f} %; comments: {comments:,}"
     yield f"files of at most {SMALL} lines: {sum(len(text) <= SMALL for text in texts):,}"
-    single = [name for name, number in importers(checkout, product).items() if number == 1]
+    single = [name for name, number in count_importers(checkout, product).items() if number == 1]
     yield f"modules with one importer: {len(single):,}"
     bases = collections.Counter(path.name for path in product if path.stem[:2] != "__")
     yield f"basenames used twice or more: {sum(number > 1 for number in bases.values()):,}"
-    written = docstrings(product)
+    written = list_docstrings(product)
     fragments = sum(bool(FRAGMENT.match(text)) for text in written)
     yield f"docstrings: {len(written):,}, fragments: {100 * fragments / len(written):.0f} %"
     odd = sum(len(re.findall(r"\b(?:is|are) no [a-z]", line)) for line in every)
@@ -142,4 +142,4 @@ def report(checkout: Path) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    print(*report(Path(sys.argv[1] if sys.argv[1:] else ".").resolve()), sep="\n")
+    print(*iter_report_lines(Path(sys.argv[1] if sys.argv[1:] else ".").resolve()), sep="\n")

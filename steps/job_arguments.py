@@ -56,13 +56,15 @@ def parse_typed(
     add_options(parser, kind)
     options = parser.parse_args(arguments)
     try:
-        vars(options).update(read(options, kind).model_dump(mode="json"))
+        vars(options).update(read_typed_settings(options, kind).model_dump(mode="json"))
     except ValueError as error:
         parser.error(str(error))
     return options
 
 
-def read(options: argparse.Namespace, kind: type[Kind], label: str = "argument") -> Kind:
+def read_typed_settings(
+    options: argparse.Namespace, kind: type[Kind], label: str = "argument"
+) -> Kind:
     """Return the settings in the options, typed.
 
     ``label``: what messages call a setting.

@@ -10,7 +10,7 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import StorageError, TrainyardError
 
 
-def report(failure: TrainyardError, message_file: Path) -> None:
+def report_failure(failure: TrainyardError, message_file: Path) -> None:
     """Print the failure's message, and write it to ``message_file``."""
     print(f"error: {failure}", flush=True)
     write_message(str(failure), message_file)
@@ -37,7 +37,7 @@ def write_message(text: str, message_file: Path) -> None:
 def run(
     job: Callable[[], None],
     message_file: Path,
-    report: Callable[[TrainyardError, Path], None] = report,
+    report: Callable[[TrainyardError, Path], None] = report_failure,
 ) -> None:
     """Run the job; on a TrainyardError, write its message, print it, and exit with status 1.
 

@@ -182,10 +182,10 @@ def emulator(state: Path) -> Iterator:
     """An emulator of this module's own; ``emulator.env`` points a command line at it."""
     import boto3
 
-    from trainyard.emulator.server import serve
+    from trainyard.emulator.server import serve_emulator
 
     boto3.DEFAULT_SESSION = None  # it remembers the credentials of another module's
-    with serve(state=state) as endpoint:
+    with serve_emulator(state=state) as endpoint:
         yield endpoint
     boto3.DEFAULT_SESSION = None
 

@@ -17,7 +17,7 @@ from tests.registered import checkout_in, register
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam import access_keys
 from trainyard.emulator.iam.authority import Mode
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 
 DEV, STAGING, PROD = "123456789012", "222222222222", "333333333333"
 GROUP = "trainyard-laptop"
@@ -116,7 +116,7 @@ class Accounts:
 def registered_state(folder: Path) -> Path:
     """Run the small pipeline on an emulator, and return its state with the package in it."""
     state = folder / "registered"
-    with serve(state) as endpoint:
+    with serve_emulator(state) as endpoint:
         register(endpoint, state, checkout_in(folder / "checkout"))
     return state
 
@@ -125,7 +125,7 @@ def registered_state(folder: Path) -> Path:
 def three_accounts(folder: Path, state: Path, iam: Mode = "derived") -> Iterator[Accounts]:
     """Serve a copy of the registered state, with two more accounts and a bucket in each."""
     shutil.copytree(state, folder / "aws", symlinks=True)
-    with serve(folder / "aws", iam=iam) as endpoint:
+    with serve_emulator(folder / "aws", iam=iam) as endpoint:
         accounts = Accounts(endpoint, recipe_in(folder))
         for number in (STAGING, PROD):
             accounts.client(number, "s3").create_bucket(Bucket=BUCKETS[number])

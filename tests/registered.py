@@ -19,7 +19,7 @@ import boto3
 from pipelines.corpora.stdlib import pack_sources
 from pipelines.start import start
 from tests.conftest import CHECKOUT, clean_environment
-from trainyard.common.safe_unpack import unpack
+from trainyard.common.safe_unpack import unpack_tar
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.runs.execution import Execution
 from trainyard.runs.run_display import find_model_package
@@ -196,7 +196,7 @@ def unpack_evaluated_files(registered: Registered) -> Path:
     """A folder with what was evaluated: model/, the artifact unpacked, and test/, the split."""
     folder = registered.state / "evaluated"
     with tarfile.open(fileobj=io.BytesIO(registered.read(registered.model_uri))) as tar:
-        unpack(tar, folder / "model")
+        unpack_tar(tar, folder / "model")
     bucket, _, prefix = run_folder(registered, "shard/test").removeprefix("s3://").partition("/")
     listed = registered.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/")
     (folder / "test").mkdir()

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import yaml
 
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT
 from tests.test_documents import DOCUMENTS
 from tests.trainyard.emulator.harness import cloud, pipeline, process_step, taken_for_aws
@@ -106,7 +106,7 @@ def test_a_recipe_can_have_it(name: str, folder: Path):
         for recipe in recipes_with(block, fields):
             path.write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
             try:
-                load(path)
+                load_recipe(path)
             except RecipeError as error:
                 faults.setdefault(base, []).append(str(error))
             else:
@@ -182,7 +182,7 @@ def assume(code: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def train_the_workload(code: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from training.workloads import load as load_workload
+    from training.workloads import load_workload
 
     write_workload(place)
     monkeypatch.syspath_prepend(place)

@@ -13,7 +13,7 @@ from pipelines.corpora.nycflights13 import encode_month, find_data_folder, join_
 from steps.shard.record_hashes import find_split
 from tests.conftest import process
 from tests.trainyard.emulator.standin import make_client
-from trainyard.common.safe_unpack import unpack
+from trainyard.common.safe_unpack import unpack_tar
 
 pytestmark = pytest.mark.slow
 
@@ -120,7 +120,7 @@ def test_new_flights_are_scored_as_an_endpoint_of_the_model_would(outputs, fligh
 
     [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        unpack(tar, tmp_path)
+        unpack_tar(tar, tmp_path)
     served = open_served(tmp_path)
     found = {key: body for key, body in outputs.items() if key.startswith("transform/")}
     for start in (0, 50):

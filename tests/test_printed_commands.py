@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from pipelines.new import list_kinds, write_project
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT
 from trainyard.terminal import list_missing_lines, make_typer_command
 
@@ -128,7 +128,7 @@ def test_a_project_names_no_absolute_path_and_its_recipe_the_schema(kind, readme
         assert str(folder) not in text.replace(os.path.relpath(folder, CHECKOUT), "")
         assert str(CHECKOUT) not in text.replace(os.path.relpath(CHECKOUT, folder), "")
     recipe = folder / "recipe.yaml"
-    assert load(recipe).pipeline.name == folder.name
+    assert load_recipe(recipe).pipeline.name == folder.name
     [schema] = re.findall(r"^# yaml-language-server: \$schema=(\S+)$", recipe.read_text(), re.M)
     assert (folder / schema).resolve() == CHECKOUT / "recipes/schema.json"
 

@@ -70,7 +70,7 @@ from tests.tamperings import KINDS, Target, files, keys, names_harmed_place, tam
 from trainyard.common.errors import GateError
 from trainyard.console.account_cache import Account
 from trainyard.console.app_hooks import Application, Owner
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 pytestmark = pytest.mark.slow
 
@@ -357,7 +357,7 @@ def test_the_console_approves_by_the_same_checks_or_not_at_all(registered_packag
     arn = another()
 
     def ask_approval(owners: Sequence[Owner], comment: str) -> str:
-        app = create(Account(may_write=True), "key", Application(owners=owners))
+        app = create_console_app(Account(may_write=True), "key", Application(owners=owners))
         client, at = app.test_client(), f"/do/approve?package={arn}"
         client.get("/?key=key")
         shown = html.unescape(client.get(at).get_data(as_text=True))

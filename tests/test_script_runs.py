@@ -22,7 +22,7 @@ from pipelines.approve import approve
 from pipelines.definition import from_recipe
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import Mismatch
-from pipelines.registry.verification import split, verify
+from pipelines.registry.verification import check_split, verify
 from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
@@ -191,7 +191,7 @@ def test_all_that_the_record_says_holds_and_the_page_has_it(champion, tmp_path):
     assert {"artifact's training", "scores", "train split", "test split", "verdict"} <= checked
     assert champion.gate["champion"] == "none" and champion.gate["examples"] == len(ROWS)
     page = tmp_path / "report.html"
-    frozen_page.write(champion.execution.arn, page, PANELS)
+    frozen_page.write_frozen_page(champion.execution.arn, page, PANELS)
     text = page.read_text()
     for shown in ("<h2>Training</h2>", "Gate: ", "Held-out test split", "log loss"):
         assert shown in text
@@ -226,7 +226,7 @@ def test_other_data_under_the_same_name_are_found(champion, client, name):
     s3.put_object(Bucket=BUCKET, Key=f"data/{name}", Body=before.replace(b",1\n", b",0\n"))
     try:
         with pytest.raises(Mismatch, match=f"SHA-256 of channel {channel}"):
-            split(channel, deep=True)(Evidence(str(champion.package)))
+            check_split(channel, deep=True)(Evidence(str(champion.package)))
     finally:
         s3.put_object(Bucket=BUCKET, Key=f"data/{name}", Body=before)
 

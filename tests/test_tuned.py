@@ -85,7 +85,7 @@ def test_the_loops_best_values_are_trained_with_from_their_last_checkpoint(clien
     assert about["best_training_job"] == best["TrainingJobName"]
     assert about["trainings_compared"] == "3"
     page = tmp_path / "report.html"
-    frozen_page.write(execution.arn, page, PANELS)
+    frozen_page.write_frozen_page(execution.arn, page, PANELS)
     assert "Search: 3 trainings" in page.read_text()
     # torchrun on both nodes: the launcher that an SDK 3.27 tuner leaves out
     first = client("sagemaker").describe_training_job(TrainingJobName=tried[0]["TrainingJobName"])

@@ -21,7 +21,7 @@ import time
 import torch.distributed as dist
 
 from training.in_place_restart import Attempt
-from training.strategies.ranks import NETWORK, Ranks, connect
+from training.strategies.ranks import NETWORK, Ranks, connect_store
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class Stop:
         self._agreement: Agreement | None = None
         self._reasons: list[str] = []
         if ranks.world > 1:
-            store = dist.PrefixStore(f"stop-{Attempt.read().number}", connect(NETWORK))
+            store = dist.PrefixStore(f"stop-{Attempt.read().number}", connect_store(NETWORK))
             self._agreement = Agreement(store, ranks.rank, ranks.world, last_step)
         self._end_event = threading.Event()
         self._thread = threading.Thread(target=self._poll_agreement, name="stop", daemon=True)

@@ -37,7 +37,7 @@ from training.watching.watchdog import Watch, has_training_ended
 from training.watching.watcher import Watcher
 from training.weights.finetuning.adapters import Tuning
 from training.weights.starting_weights import Start, check_differences
-from training.workloads import Workload, load
+from training.workloads import Workload, load_workload
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError, LostRankError, TrainingError
 
@@ -75,7 +75,7 @@ class TrainingSetup:
     parts: Parts
 
 
-def build(job_settings: JobSettings) -> TrainingSetup:
+def build_training(job_settings: JobSettings) -> TrainingSetup:
     """Open the data, and build the model on meta with its initial weights.
 
     Raises:
@@ -83,7 +83,7 @@ def build(job_settings: JobSettings) -> TrainingSetup:
         TrainingError: a setting does not fit model or data.
     """
     config, start = job_settings.config, job_settings.start
-    workload = load(
+    workload = load_workload(
         job_settings.workload, job_settings.settings, job_settings.root / "input/data/train"
     )
     data = _open_data(job_settings.root, workload, in_memory=config.shuffle == "windowed")
@@ -124,14 +124,14 @@ def run(
             "nothing is left to do: every rank had finished successfully before one of them died"
         )
         return
-    flight_recorder.record(job_settings.root / RECORDINGS)
+    flight_recorder.record_collectives(job_settings.root / RECORDINGS)
     with start_strategy(
         job_settings.config, built.workload, _find_newest_checkpoint(job_settings, built.parts)
     ) as strategy:
         config = strategy.config
         parts = _replace_precision(built.parts, config.precision)
         job_settings, built = replace(job_settings, config=config), replace(built, parts=parts)
-        _train(job_settings, built, strategy, steps, end)
+        _run_training(job_settings, built, strategy, steps, end)
 
 
 def _find_newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
@@ -155,7 +155,7 @@ def _replace_precision(parts: Parts, precision: str) -> Parts:
     return parts.model_copy(update={"settings": parts.settings | {"precision": precision}})
 
 
-def _train(
+def _run_training(
     job_settings: JobSettings,
     built: TrainingSetup,
     strategy: Strategy,
@@ -263,7 +263,7 @@ def _export_model(
         } | description
     size = job_settings.config.export_shard_mb * 10**6
     adapters = job_settings.tuning.adapters
-    artifact.save(folder, strategy, built.workload, description, history, adapters, size)
+    artifact.save_artifact(folder, strategy, built.workload, description, history, adapters, size)
 
 
 def _create_trackers(job_settings: JobSettings, built: TrainingSetup) -> Any:

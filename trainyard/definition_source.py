@@ -42,11 +42,11 @@ def find_deployed_pipeline(name: str, region: str | None) -> "DeployedPipeline":
     # Imported here because they load boto3, which a command on a definition file does not need.
     from trainyard.aws_clients import create_client, service_errors
     from trainyard.local_state import serve_local_state
-    from trainyard.plan.deployed_pipeline import describe
+    from trainyard.plan.deployed_pipeline import describe_deployed_pipeline
 
     with serve_local_state(), service_errors(f"reading pipeline {name}"):
         sagemaker = create_client("sagemaker", region)
-        description = describe(sagemaker, name)
+        description = describe_deployed_pipeline(sagemaker, name)
     if description is None:
         client_region = sagemaker.meta.region_name
         raise ServiceError(

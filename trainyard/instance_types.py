@@ -54,7 +54,7 @@ class Machine:
         return "neuron" if self.accelerator in NEURON else "gpu"
 
 
-def _read(path: Path) -> dict[str, Machine]:
+def _read_machines(path: Path) -> dict[str, Machine]:
     with path.open(encoding="utf-8", newline="") as file:
         return {
             row["name"]: Machine(
@@ -72,5 +72,5 @@ def _read(path: Path) -> dict[str, Machine]:
         }
 
 
-MACHINES: Mapping[str, Machine] = _read(Path(__file__).with_suffix(".csv"))
+MACHINES: Mapping[str, Machine] = _read_machines(Path(__file__).with_suffix(".csv"))
 """Mapping of an instance type's name to its properties."""

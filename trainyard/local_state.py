@@ -42,9 +42,9 @@ def serve_local_state() -> Iterator[None]:
                 environment = find_running_environment(STATE)
                 if environment is None:
                     # Imported only if it is needed: it loads moto, which takes half a second.
-                    from trainyard.emulator.server import serve
+                    from trainyard.emulator.server import serve_emulator
 
-                    environment = stack.enter_context(serve(STATE)).env
+                    environment = stack.enter_context(serve_emulator(STATE)).env
             except EmulatorError as error:
                 raise ServiceError(
                     f"AWS is not configured, and the state in {STATE} cannot be used: {error}"

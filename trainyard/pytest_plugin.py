@@ -41,10 +41,10 @@ def sagemaker_server(
     Its ``env`` are the environment variables that make another process use it; the environment of
     this process is not changed.
     """
-    from trainyard.emulator.server import serve
+    from trainyard.emulator.server import serve_emulator
 
     mode = pytestconfig.getoption("--sagemaker-containers")
-    with serve(tmp_path_factory.mktemp("sagemaker"), containers=mode) as endpoint:
+    with serve_emulator(tmp_path_factory.mktemp("sagemaker"), containers=mode) as endpoint:
         yield endpoint
 
 

@@ -91,7 +91,10 @@ def extend_verb(
         command(**{name: values[name] for name in options} | dict(replacements))
 
     return _with_options(
-        main, {**additions, **options, **additions}, command, requirements or _needs(command)
+        main,
+        {**additions, **options, **additions},
+        command,
+        requirements or _get_requirements(command),
     )
 
 
@@ -116,7 +119,7 @@ def run(
     words = sys.argv[1:] if arguments is None else [*arguments]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     verb = make_typer_command(command)
-    app.command(context_settings=settings)(verb if "--help" in words else _complete(verb))
+    app.command(context_settings=settings)(verb if "--help" in words else _report_all_missing(verb))
     try:
         app(words, prog_name=name)
     except TrainyardError as error:
@@ -130,10 +133,10 @@ def make_typer_command(command: Callable[..., None]) -> Callable[..., None]:
     """Return the verb in the form that typer expects: without keyword-only parameters, required
     ones first.
     """
-    return _with_options(command, _list_options(command), command, _needs(command))
+    return _with_options(command, _list_options(command), command, _get_requirements(command))
 
 
-def _needs(command: Callable[..., None]) -> Sequence[Need]:
+def _get_requirements(command: Callable[..., None]) -> Sequence[Need]:
     """Return the requirements that the decorator ``needs`` attached to a verb."""
     return getattr(command, "needs", ())
 
@@ -173,7 +176,7 @@ def _with_options(
     return main
 
 
-def _complete(command: Callable[..., None]) -> Callable[..., None]:
+def _report_all_missing(command: Callable[..., None]) -> Callable[..., None]:
     """Return the verb with all options optional; when called, it checks what is missing itself.
 
     This way one RecipeError reports everything that is missing; click would stop at the first.
@@ -206,7 +209,7 @@ def list_missing_lines(command: Callable[..., None], values: Values) -> list[str
     required_options = [
         name for name, option in options.items() if option.default is Parameter.empty
     ]
-    requirements = [*(Need((name,)) for name in required_options), *_needs(command)]
+    requirements = [*(Need((name,)) for name in required_options), *_get_requirements(command)]
     return [line for need in requirements if (line := _format_missing_line(need, values, options))]
 
 

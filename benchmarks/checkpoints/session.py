@@ -72,10 +72,10 @@ def _rank(file: Path, rank: int, world: int, port: int, acts: list[Act]) -> None
     import torch
     import torch.distributed as dist
 
-    from training.strategies.ranks import Ranks, connect
+    from training.strategies.ranks import Ranks, connect_store
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=connect(SECONDS), rank=rank, world_size=world,
+    dist.init_process_group("gloo", store=connect_store(SECONDS), rank=rank, world_size=world,
                             timeout=timedelta(seconds=SECONDS))  # fmt: skip
     try:
         ranks = Ranks(rank, rank, world, torch.device("cpu"))

@@ -10,10 +10,10 @@ from pathlib import Path
 from trainyard.common import atomic_file
 from trainyard.foresight.advice import Advice, Candidate, advise, select_layouts
 from trainyard.foresight.advice_display import (
-    count,
     explain_missed_bound,
     explain_rank,
     format_cells,
+    format_count,
     format_layout,
     format_run,
     list_headings,
@@ -22,7 +22,7 @@ from trainyard.foresight.cloud_machines import TABLE
 from trainyard.foresight.model_shapes import get_model
 from trainyard.foresight.question import Offer, Question, choose_offers
 from trainyard.foresight.setting import Setting
-from trainyard.plan.prices import load
+from trainyard.plan.prices import load_prices
 
 FILE = Path(__file__).parents[2] / "docs/advice.md"
 TOKENS = 1e12
@@ -72,11 +72,12 @@ def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
     offers, _ = choose_offers(",".join(types), REGION)
     found = [advise(_question(case, offer)) for offer in offers]
     question = found[0].question
-    batch = count(question.global_batch * question.model.sequence)
+    batch = format_count(question.global_batch * question.model.sequence)
     yield f"## {case.title}: {case.model}"
     yield ""
     yield (
-        f"{count(question.parameters)} parameters ({get_model(case.model).source}) on 1 T tokens: "
+        f"{format_count(question.parameters)} parameters ({get_model(case.model).source}) on "
+        "1 T tokens: "
         f"{question.steps:,} steps of {question.global_batch:,} × {question.model.sequence:,} "
         f"({batch} tokens), in {case.days} days, on up to {case.nodes} instances of one type."
     )
@@ -136,7 +137,7 @@ def sources() -> Iterator[str]:
     yield ""
     yield f"| instance | USD an hour, {REGION} | as of |"
     yield "|---|---|---|"
-    prices = load(REGION)
+    prices = load_prices(REGION)
     for name in TYPES:
         entry = prices.table["training"][name]
         date = prices.sources[entry["source"]]["date"]

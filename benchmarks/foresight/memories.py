@@ -61,7 +61,7 @@ def fit(rows: Sequence[Peak]) -> Constants:
     tried = Constants(reserve, 1, 1, 1, 0)
     ratios, parts = [], []
     for one in rows:
-        found = memory.foresee(one.setting, constants=tried)
+        found = memory.predict_memory(one.setting, constants=tried)
         stays = sum(found.categories[name].p50 for name in STAYS)
         ratios.append((one.measured - stays) / (found.peak.p50 - stays))
         parts.append(weights[one.source])
@@ -78,7 +78,9 @@ def fit(rows: Sequence[Peak]) -> Constants:
 
 def _loss(rows: Sequence[Peak], weights: Mapping[str, float], reserve: float) -> float:
     constants = Constants(reserve, 1, 1, 1, 0)
-    errors = [abs(_error(one, memory.foresee(one.setting, constants=constants))) for one in rows]
+    errors = [
+        abs(_error(one, memory.predict_memory(one.setting, constants=constants))) for one in rows
+    ]
     return sum(min(e, 0.2) * weights[one.source] for e, one in zip(errors, rows, strict=True))
 
 
@@ -99,7 +101,7 @@ def held_out(rows: Sequence[Peak]) -> list[tuple[Peak, Memory]]:
         others = [one for one in rows if one.source != name and one.source not in SILENT]
         constants = fit(others)
         found += [
-            (one, memory.foresee(one.setting, constants=constants))
+            (one, memory.predict_memory(one.setting, constants=constants))
             for one in rows
             if one.source == name
         ]
@@ -112,7 +114,7 @@ def verdicts(sources: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, di
     for rows in sources.values():
         for row in rows:
             kind = "oom" if row["measured"].get("oom") else "ran"
-            counts[kind][memory.foresee(Setting(**row["row"])).fits] += 1
+            counts[kind][memory.predict_memory(Setting(**row["row"])).fits] += 1
     return counts
 
 

@@ -141,7 +141,7 @@ def peaks(frame: Frame) -> Iterator[Finding]:
         setting = derive_job_training(
             {key: str(value) for key, value in given.items()}, MACHINE, 1, 1
         ).setting
-        foreseen = memory.foresee(setting)
+        foreseen = memory.predict_memory(setting)
         size = (foreseen.peak.p50 - foreseen.categories["reserve"].p50) * memory.GIB / 1e6
         yield Finding(what=f"{name}: foreseen", rounds=(size,), unit="MB", of_gpu=False)
         off, what = 100 * (size / measured - 1), f"{name}: foreseen ÷ allocated − 1"

@@ -29,7 +29,7 @@ from training.data.shard_writer import write_dataset
 from training.loop import Loop
 from training.strategies import start_strategy
 from training.watching.step_progress import find_device_peak
-from training.workloads import Workload, load
+from training.workloads import Workload, load_workload
 
 ROUNDS = 3
 SLOWER = 7.0, "as far as rounds of equal loops are apart on a processor (benchmarks/README.md)"
@@ -49,7 +49,7 @@ class Shape:
     steps: int = 10
 
     def workload(self) -> Workload:
-        return load("language_model", self.model)
+        return load_workload("language_model", self.model)
 
     def fresh(self, device: torch.device) -> nn.Module:
         """Return the model with its initial weights, the same each time, made on the device."""

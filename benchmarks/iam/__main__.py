@@ -42,9 +42,9 @@ from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
 from trainyard.emulator.request_scope import ACCOUNT
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 from trainyard.permissions.policy_documents import read_policy
-from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
+from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate_request
 from trainyard.permissions.role_template import derive_policy
 
 LAPTOP = "recipes/laptop.yaml"
@@ -95,7 +95,10 @@ def main(
     with tempfile.TemporaryDirectory(prefix="benchmarks-iam-") as folder:
         for path in steps_of("recipes", recipe or shipped):
             boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
-            with serve(Path(folder) / Path(path).stem) as endpoint, apply_environment(endpoint.env):
+            with (
+                serve_emulator(Path(folder) / Path(path).stem) as endpoint,
+                apply_environment(endpoint.env),
+            ):
                 trials.append(try_recipe(endpoint, path, run and path == LAPTOP))
     section = judge_trials(trials)
     show(section, screen())
@@ -214,7 +217,7 @@ def _list_denied_calls(
         return [Decision(call, False) for call in calls]
     document = {"Version": "2012-10-17", "Statement": list(statements)}
     policies = Policies(identity=(read_policy("derived", document),))
-    return [d for call in calls if not (d := evaluate(call, policies)).is_allowed]
+    return [d for call in calls if not (d := evaluate_request(call, policies)).is_allowed]
 
 
 if __name__ == "__main__":

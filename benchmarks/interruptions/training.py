@@ -170,12 +170,12 @@ def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
     from training.identity import build_parts, read_code_files
     from training.loop import Loop
     from training.strategies import start_strategy
-    from training.workloads import load
+    from training.workloads import load_workload
 
     torch.set_num_threads(1)
     config = TrainConfig.model_validate(SETTINGS | {"strategy": layout.strategy})
     train, validation = Dataset(data / "train"), Dataset(data / "validation")
-    workload = load("language_model", MODEL)
+    workload = load_workload("language_model", MODEL)
     code = read_code_files("language_model", Path(__file__))
     known = build_parts(config, "language_model", MODEL, code)
     name = known.model_copy(update={"data": train.fingerprint}).name

@@ -16,7 +16,7 @@ import moto
 import pytest
 
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 RESULTS = "MOTO_TESTS_RESULTS"
 _REFUSALS = {"NotImplemented", "UnknownOperationException", "InvalidAction"}
@@ -57,7 +57,10 @@ def _emulator(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
     """An AWS of its own for each test, in the environment and as boto3's default session."""
-    with serve(tmp_path_factory.mktemp("aws")) as endpoint, apply_environment(endpoint.env):
+    with (
+        serve_emulator(tmp_path_factory.mktemp("aws")) as endpoint,
+        apply_environment(endpoint.env),
+    ):
         boto3.setup_default_session()
         seen = request.node.stash[_refused] = []
         boto3.DEFAULT_SESSION.events.register("after-call.*.*", _watch(seen))

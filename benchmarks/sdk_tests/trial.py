@@ -27,7 +27,7 @@ from benchmarks.sdk_tests.judge import CHANGES
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.request_scope import ApiError, enter_scope, parse_region
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 from trainyard.language.definition_document import END_STATUSES, JOB_ENDED
 
 _PRETENDING = re.compile(
@@ -150,7 +150,7 @@ def run(specification: dict[str, Any]) -> dict[str, Any]:
     os.environ["TRAINYARD_EMULATOR_IMAGES"] = CHANGES["images"]
     begun = time.monotonic()
     python = Path(specification["python"])
-    with serve(folder / "aws", python=python) as endpoint, apply_environment(endpoint.env):
+    with serve_emulator(folder / "aws", python=python) as endpoint, apply_environment(endpoint.env):
         _prepare(specification)
         watch = Watch(endpoint)
         with _idle(watch, folder / "idle"):

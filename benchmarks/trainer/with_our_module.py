@@ -15,10 +15,10 @@ from training.data.hugging_face import KeepPosition, global_batch
 from training.data.torch_dataset import ShardDataset, collate
 from training.loop import build_fresh_model
 from training.weights.initial.build_model import materialize_model
-from training.workloads import load
+from training.workloads import load_workload
 from training.workloads.language_model.scores import find_padding
 
-WORKLOAD = load("language_model", MODEL)
+WORKLOAD = load_workload("language_model", MODEL)
 
 
 @dataclass

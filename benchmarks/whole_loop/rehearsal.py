@@ -21,9 +21,9 @@ from benchmarks.harness import CHECKOUT
 from benchmarks.measured_process import client, emulator
 from benchmarks.whole_loop.flight_requests import MOVED, Flights, table
 from pipelines.endpoint.rollout import find_served_package
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.champion import find_champion
-from pipelines.registry.package_evidence import split
+from pipelines.registry.package_evidence import split_s3_uri
 from tests.endpoint_load import Ended, Load
 
 RECIPE = Path(__file__).with_name("loop.yaml")
@@ -83,12 +83,12 @@ class Company:
 
     def put(self, uri: str, body: bytes) -> None:
         """Write an object."""
-        bucket, key = split(uri)
+        bucket, key = split_s3_uri(uri)
         self.s3.put_object(Bucket=bucket, Key=key, Body=body)
 
     def json(self, uri: str) -> Any:
         """Return the content of an object."""
-        bucket, key = split(uri)
+        bucket, key = split_s3_uri(uri)
         return json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read())
 
 
@@ -98,7 +98,7 @@ def rehearse(state: Path) -> Seen:
     Raises:
         RuntimeError: a verb ended otherwise than it should.
     """
-    recipe = load(RECIPE)
+    recipe = load_recipe(RECIPE)
     config: Any = recipe.workload_config
     seen = Seen(Flights([*config.categories, *config.numbers]))
     with emulator(state) as (_, told):

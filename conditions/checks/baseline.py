@@ -3,7 +3,13 @@
 from typing import Any
 
 from conditions.check_table import Demands, Field, GateCheck
-from conditions.gate_check import Check, Direction, compare, read_number, to_finite_number
+from conditions.gate_check import (
+    Check,
+    Direction,
+    compare_with_threshold,
+    read_number,
+    to_finite_number,
+)
 from conditions.gate_documents import Evidence
 
 
@@ -16,7 +22,7 @@ def check_against_baseline(
     threshold = None if reference is None else to_finite_number(reference + sign * margin)
     by = f" by at least {margin:g}" if margin else ""
     reference_text = "missing" if reference is None else f"{reference:.4g}"
-    return compare(
+    return compare_with_threshold(
         kind="baseline",
         name=f"beats_{baseline}",
         metric=metric,

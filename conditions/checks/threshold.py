@@ -5,7 +5,13 @@ from typing import Any
 
 from conditions.check_table import Demands, Field, GateCheck
 from conditions.gate_arguments import BOUNDS
-from conditions.gate_check import Check, Direction, compare, read_number, to_finite_number
+from conditions.gate_check import (
+    Check,
+    Direction,
+    compare_with_threshold,
+    read_number,
+    to_finite_number,
+)
 from conditions.gate_documents import Evidence
 
 
@@ -14,7 +20,7 @@ def check_against_threshold(
 ) -> Check:
     """Check that the metric is at most (lower) or at least (higher) the recipe's threshold."""
     demand = "at most" if direction == "lower" else "at least"
-    return compare(
+    return compare_with_threshold(
         kind="threshold",
         name=f"{'max' if direction == 'lower' else 'min'}_{metric}",
         metric=metric,

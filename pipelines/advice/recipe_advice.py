@@ -23,7 +23,7 @@ from pipelines.advice.training_setting import (
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.environments import place_in_environment
 from pipelines.recipe.extended_recipe import FIELD
-from pipelines.recipe.read_recipe import load, override
+from pipelines.recipe.read_recipe import load_recipe, override_field
 from training.config import TrainConfig
 from training.layout import FSDP
 from trainyard.common import atomic_file
@@ -65,7 +65,7 @@ def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
         fields, assumptions = build_model_fields(recipe)
         return RecipeModel(fields, None, assumptions)
     shapes_key = _make_shapes_key(recipe)
-    read = model_shapes.read(_trace_shapes(recipe, path, shapes_key.precision, data))
+    read = model_shapes.parse_shapes(_trace_shapes(recipe, path, shapes_key.precision, data))
     loop = recipe.train.loop
     fields = {
         "precision": shapes_key.precision,
@@ -278,7 +278,7 @@ def write_advised_recipe(
     """
     tree: dict[str, Any] = {FIELD: os.path.relpath(path.resolve(), output_path.resolve().parent)}
     for assignment in overrides:
-        override(tree, assignment)
+        override_field(tree, assignment)
     for name, value in train_changes.items():
         section = tree.setdefault("train", {})
         section[name] = {**section.get(name, {}), **value} if name == "loop" else value
@@ -302,4 +302,4 @@ def _validate_changed_recipe(
         *overrides,
         *(f"train.{name}={value}" for name, value in assigned_fields.items()),
     ]
-    load(path, assignments, environment)
+    load_recipe(path, assignments, environment)

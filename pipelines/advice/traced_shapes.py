@@ -90,7 +90,7 @@ def find_shapes(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
             f"the shapes of workload {shapes_key.workload}'s model, with these settings, are not "
             f"known; trace it: {TRACE_COMMAND}"
         )
-    tree = _read(path)
+    tree = _read_shapes_file(path)
     key = tree.get("of")
     code = hash_workload_code(shapes_key.workload)
     if not isinstance(key, dict) or {**key, "code": None} != {**shapes_key.as_json, "code": None}:
@@ -101,7 +101,7 @@ def find_shapes(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
             f"traced; {_advise_retrace()}"
         )
     try:
-        shapes = model_shapes.read(tree)
+        shapes = model_shapes.parse_shapes(tree)
     except TrainingError as error:
         raise StaleShapes(f"{path}: {error}; {_advise_retrace()}") from None
     unseen = (
@@ -133,7 +133,7 @@ def _advise_retrace() -> str:
     return f"trace it again: {TRACE_COMMAND}"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_shapes_file(path: Path) -> dict[str, Any]:
     """Return the content of a file of shapes. Raises StaleShapes if it cannot be read."""
     try:
         tree = json.loads(path.read_text(encoding="utf-8"))

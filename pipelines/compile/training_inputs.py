@@ -120,7 +120,7 @@ def iter_starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str
     """Yield (step name, description of the model) for each training that starts from a model."""
     for step in iter_steps(document["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
-        if isinstance(start_text, str) and (start := _read(start_text)):
+        if isinstance(start_text, str) and (start := _parse_setting(start_text)):
             yield step.name, start.describe_start()
 
 
@@ -134,7 +134,7 @@ def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
     for step in iter_steps(document["Steps"]):
         hyperparameters = step.arguments.get("HyperParameters", {})
         text = hyperparameters.get("start_from")
-        start = _read(text) if isinstance(text, str) else None
+        start = _parse_setting(text) if isinstance(text, str) else None
         if start and start.hugging_face:
             try:
                 _check_base(create_client("s3", region), str(start.uri), hyperparameters)
@@ -168,7 +168,7 @@ def _check_base(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
             raise DataError("; ".join(differs))
 
 
-def _read(text: str) -> StartFrom | None:
+def _parse_setting(text: str) -> StartFrom | None:
     """Return the parsed setting; None if the job is not Trainyard's, because a plan compares any
     pipeline.
     """

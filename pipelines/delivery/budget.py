@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from pipelines.delivery.training_estimate import foresee
+from pipelines.delivery.training_estimate import predict_trainings
 from pipelines.recipe.sections import Budget
 from pipelines.registry.ledger import AUTOMATIC_PARAMETERS
-from trainyard.plan.cache_prediction import History, Outcome, predict
+from trainyard.plan.cache_prediction import History, Outcome, predict_outcomes
 from trainyard.plan.pipeline_plan import apply_parameters
-from trainyard.plan.prices import Prices, load
-from trainyard.plan.run_cost import Cost, Verdict, estimate, sum_known
+from trainyard.plan.prices import Prices, load_prices
+from trainyard.plan.run_cost import Cost, Verdict, estimate_costs, sum_known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def predict_run(
     """
     run = apply_parameters(document, parameters)
     history = History(sagemaker, pipeline if exists else None, s3=s3)
-    outcomes = predict(run, pipeline, history, datetime.now(UTC))
+    outcomes = predict_outcomes(run, pipeline, history, datetime.now(UTC))
     return UpcomingRun(run, parameters, history, outcomes, sagemaker.meta.region_name)
 
 
@@ -62,9 +62,9 @@ def judge_upcoming_run(run: UpcomingRun, budget: Budget) -> Verdict:
     # time.
     has_usual_parameters = not run.parameters.keys() - AUTOMATIC_PARAMETERS
     history = run.history if has_usual_parameters else History(None, None)
-    prices = load(run.region)
-    foresight = foresee(run.document, run.region)
-    costs = estimate(run.document, run.outcomes, history, prices, foresight)
+    prices = load_prices(run.region)
+    foresight = predict_trainings(run.document, run.region)
+    costs = estimate_costs(run.document, run.outcomes, history, prices, foresight)
     return check_budget(budget, costs, prices, use_history=has_usual_parameters)
 
 

@@ -14,7 +14,7 @@ from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.provenance_asset import FOLDER, blank_record_name
 from trainyard.aws_clients import read_error_code, service_errors
 from trainyard.common.errors import ServiceError
-from trainyard.plan.definition_diff import Change, Diff, compare
+from trainyard.plan.definition_diff import Change, Diff, diff_definitions
 from trainyard.plan.deployed_pipeline import State
 from trainyard.plan.plan_display import format_differences
 from trainyard.terminal import console
@@ -52,7 +52,7 @@ def ensure_bucket(s3: Any, bucket: str, region: str) -> bool:
     return True
 
 
-def sync(
+def upload_changed_files(
     s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], *, kms_key: str | None = None
 ) -> int:
     """Upload the files (content by name) that differ from S3; return the number of bytes uploaded.
@@ -72,7 +72,7 @@ def sync(
             if not has_same_content(remote_objects.get(n), body, kms_key)
         }
         if wrong:
-            _upload(s3, bucket, prefix, wrong, kms_key)
+            _upload_files(s3, bucket, prefix, wrong, kms_key)
     return sum(len(body) for body in wrong.values())
 
 
@@ -97,7 +97,7 @@ def has_same_content(
     return not is_md5 or remote_object[1] == hashlib.md5(body, usedforsecurity=False).hexdigest()
 
 
-def _upload(
+def _upload_files(
     s3: Any, bucket: str, prefix: str, files: Mapping[str, bytes], kms_key: str | None
 ) -> None:
     """Upload the files concurrently, with a progress bar."""
@@ -170,7 +170,7 @@ def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Com
         for path in sorted({*fields[0], *fields[1]})
         if (old := fields[0].get(path)) != (new := fields[1].get(path))
     )
-    diff = compare(_blank_locations(before), _blank_locations(now))
+    diff = diff_definitions(_blank_locations(before), _blank_locations(now))
     names = (str(before.environment), str(now.environment))
     return Comparison(names, replace(diff, pipeline=(*changes, *diff.pipeline)))
 

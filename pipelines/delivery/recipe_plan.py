@@ -15,7 +15,7 @@ from pipelines.compile.training_inputs import iter_starting_models
 from pipelines.delivery import upsert_lock
 from pipelines.delivery.budget import check_budget
 from pipelines.delivery.pipeline_objects import has_same_content, iter_objects
-from pipelines.delivery.training_estimate import foresee
+from pipelines.delivery.training_estimate import predict_trainings
 from pipelines.delivery.upsert_lock import Lock
 from pipelines.registry import ledger
 from pipelines.registry.champion import build_champion_parameters
@@ -23,7 +23,7 @@ from pipelines.registry.ledger import TestLook
 from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.plan import deployed_pipeline
 from trainyard.plan.cache_prediction import History
-from trainyard.plan.definition_diff import CODE, compare
+from trainyard.plan.definition_diff import CODE, diff_definitions
 from trainyard.plan.deployed_pipeline import DeployedPipeline
 from trainyard.plan.pipeline_plan import (
     Drift,
@@ -32,7 +32,7 @@ from trainyard.plan.pipeline_plan import (
     create_plan,
     find_overwritten,
 )
-from trainyard.plan.prices import load
+from trainyard.plan.prices import load_prices
 
 FILES = 3  # maximum number of changed files named in one line
 NEW_DATA = (
@@ -51,21 +51,21 @@ def plan_pipeline(definition: CompiledPipeline) -> Plan:
     with service_errors(f"planning pipeline {definition.name}"):
         sagemaker, s3 = (create_client(name, definition.region) for name in ("sagemaker", "s3"))
         deployment, target_state = (
-            deployed_pipeline.describe(sagemaker, definition.name),
+            deployed_pipeline.describe_deployed_pipeline(sagemaker, definition.name),
             definition.state,
         )
         parameters = build_champion_parameters(sagemaker, target_state.document, {}, None)
         next_look = _find_next_look(s3, target_state.document, parameters)
         parameters |= {ledger.PARAMETER: str(next_look.number)} if next_look else {}
         history = History(sagemaker, target_state.name if deployment else None, s3=s3)
-        prices = load(definition.region)
+        prices = load_prices(definition.region)
         notes = _CodeNotes(s3, definition)
-        forecast = partial(foresee, region=definition.region)
+        forecast = partial(predict_trainings, region=definition.region)
         plan = create_plan(target_state, deployment, history, prices, parameters, notes, forecast)
         document = apply_parameters(target_state.document, parameters)
         overwrites = tuple(find_overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _find_drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
-        remarks = (ledger.describe(next_look),) if next_look else ()
+        remarks = (ledger.describe_look(next_look),) if next_look else ()
         return with_budget(
             definition, replace(plan, overwritten=overwrites, drift=drift, remarks=remarks)
         )
@@ -106,7 +106,7 @@ def _find_drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipel
         return Drift(kind="interrupted", by=holder.owner, since=holder.since)
     if records.last is None:
         return Drift(kind="unknown")
-    diff = compare(upsert_lock.read_record(s3, location, records.last), deployment.state)
+    diff = diff_definitions(upsert_lock.read_record(s3, location, records.last), deployment.state)
     return Drift(kind="edited", diff=diff, by=deployment.by, since=deployment.changed_at)
 
 

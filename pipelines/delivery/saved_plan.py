@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.compile.compilation import Asset, CompiledPipeline
-from pipelines.delivery.pipeline_objects import ensure_bucket, sync
-from pipelines.rules import check
+from pipelines.delivery.pipeline_objects import ensure_bucket, upload_changed_files
+from pipelines.rules import check_definition
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, PlanError
 from trainyard.common.hashes import json_sha256
-from trainyard.plan.definition_diff import Diff, compare
+from trainyard.plan.definition_diff import Diff, diff_definitions
 from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.pipeline_plan import Plan
 from trainyard.terminal import console
-from trainyard.validate.all_checks import format_finding, show
+from trainyard.validate.all_checks import format_finding, print_findings
 
 FORMAT = 1
 MAX_CHANGES = 5  # changes in one message
@@ -64,7 +64,7 @@ class SavedPlan:
             )
         assets = _map_asset_hashes(definition.assets)
         if state.fingerprint != self.target_state.fingerprint or assets != self.assets:
-            difference = format_diff(compare(self.target_state, state)) or "the code"
+            difference = format_diff(diff_definitions(self.target_state, state)) or "the code"
             raise PlanError(
                 f"{self.path}: this checkout does not compile to what was planned; changed since "
                 f"then: {difference}. Check out the planned commit, or create the plan again"
@@ -86,7 +86,7 @@ class SavedPlan:
                 "create the plan again"
             )
         difference = (
-            format_diff(compare(self.previous_state, deployment.state))
+            format_diff(diff_definitions(self.previous_state, deployment.state))
             if self.previous_state
             else "it was created"
         )
@@ -122,7 +122,7 @@ def _map_asset_hashes(assets: Sequence[Any]) -> dict[str, str]:
     return {asset.key: asset.sha256 for asset in assets}
 
 
-def write(
+def write_plan(
     path: Path, plan: Plan, definition: CompiledPipeline, recipe: Path, overrides: Sequence[str]
 ) -> None:
     """Write ``plan`` of ``definition``, compiled from ``recipe`` with ``overrides``, atomically.
@@ -142,7 +142,7 @@ def write(
         raise PlanError(f"--out {path}: cannot be written: {error}") from None
 
 
-def read(path: Path) -> SavedPlan:
+def read_plan(path: Path) -> SavedPlan:
     """Read a saved plan.
 
     Raises:
@@ -198,12 +198,12 @@ def refuse_invalid(definition: CompiledPipeline) -> None:
     Raises:
         DefinitionError: a rule finds an error, which the service would find later.
     """
-    findings = check(definition.body)
+    findings = check_definition(definition.body)
     wrong = [format_finding(finding) for finding in findings if finding.severity == "error"]
     if wrong:
         raise DefinitionError(f"pipeline {definition.name}:\n  " + "\n  ".join(wrong))
     if findings:
-        show(findings, "nothing that the service refuses")
+        print_findings(findings, "nothing that the service refuses")
 
 
 def create_buckets(s3: Any, definition: CompiledPipeline) -> None:
@@ -217,6 +217,6 @@ def upload_code(s3: Any, definition: CompiledPipeline) -> int:
     """Upload the code folders that are missing or different; return the number of bytes."""
     create_buckets(s3, definition)
     return sum(
-        sync(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)
+        upload_changed_files(s3, asset.bucket, asset.key, asset.files, kms_key=definition.kms_key)
         for asset in definition.assets
     )

@@ -15,13 +15,13 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections, memory, model_shapes
 from trainyard.foresight.cloud_machines import make_machines
 from trainyard.foresight.interrupted_run import Run
-from trainyard.foresight.interrupted_run import foresee as foresee_run
+from trainyard.foresight.interrupted_run import predict_interrupted_run as foresee_run
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.measured_corrections import Calibration
 from trainyard.foresight.step_time import Time
 from trainyard.plan.run_cost import Foreseen, Foresight, NotForeseen
 from trainyard.runs.run_display import format_duration
-from trainyard.validate.outer_form import read
+from trainyard.validate.outer_form import read_definition
 from trainyard.validate.rules.job_view import Job, select_training_jobs
 
 LONGEST = 28 * 24 * 60
@@ -35,27 +35,27 @@ without interruptions.
 """
 
 
-def foresee(document: Mapping[str, Any], region: str) -> Foresight:
+def predict_trainings(document: Mapping[str, Any], region: str) -> Foresight:
     """Return the forecast of each training step by name, with parameters at their defaults.
 
     Raises:
         ForesightError: the calibration cannot be read.
     """
-    calibration = measured_corrections.read()
-    readable, _ = read(json.dumps(document))
+    calibration = measured_corrections.read_measured_runs()
+    readable, _ = read_definition(json.dumps(document))
     jobs = () if readable is None else select_training_jobs(readable)
     trainings = (job for job in jobs if job.step.type == "Training")
-    return {job.step.name: _foresee(job, calibration, region) for job in trainings}
+    return {job.step.name: _predict_training(job, calibration, region) for job in trainings}
 
 
-def _foresee(job: Job, calibration: Calibration, region: str) -> Foreseen | NotForeseen:
+def _predict_training(job: Job, calibration: Calibration, region: str) -> Foreseen | NotForeseen:
     """Return the forecast of one training job, or why there is none."""
     try:
         training = derive_request_training(job)
     except ForesightError as error:
         return NotForeseen(str(error))
     time = calibration.time(training.setting, training.shapes)
-    memory_need = memory.foresee(training.setting, training.shapes)
+    memory_need = memory.predict_memory(training.setting, training.shapes)
     mode = "spot" if job.spot else "on demand"
     # Includes start, steps, saves and interruptions. The machines have no price here, because a
     # plan has prices of its own.

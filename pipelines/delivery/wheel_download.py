@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 
 from pipelines.compile.compilation import Requirements, Wheelhouse
 from pipelines.compile.package_lock import parse_lock, select_for_python
-from pipelines.delivery.pipeline_objects import sync
+from pipelines.delivery.pipeline_objects import upload_changed_files
 from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import DefinitionError
 
@@ -70,18 +70,18 @@ def upload_wheels(s3: Any, house: Wheelhouse, kms_key: str | None) -> tuple[int,
         wheels = Path(folder)
         for requirements in house.lists:
             for python in house.python:
-                _download(requirements, python, wheels)
+                _download_wheels(requirements, python, wheels)
         files = {path.name: path.read_bytes() for path in sorted(wheels.iterdir())}
-    sync(s3, house.bucket, house.key, files, kms_key=kms_key)
+    upload_changed_files(s3, house.bucket, house.key, files, kms_key=kms_key)
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     manifest = json.dumps({"python": house.python, "wheels": hashes}, indent=1).encode()
     # The manifest comes last: a wheelhouse with a manifest is complete.
     folder, _, name = house.manifest.rpartition("/")
-    sync(s3, house.bucket, folder, {name: manifest}, kms_key=kms_key)
+    upload_changed_files(s3, house.bucket, folder, {name: manifest}, kms_key=kms_key)
     return len(files), sum(map(len, files.values()))
 
 
-def _download(requirements: Requirements, python: str, wheels: Path) -> None:
+def _download_wheels(requirements: Requirements, python: str, wheels: Path) -> None:
     """Download the wheels of a requirements file for one Python version to ``wheels``."""
     with TemporaryDirectory() as folder:
         for name, content in requirements.files.items():

@@ -28,7 +28,7 @@ from pipelines.endpoint.rollout import find_served_package
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Monitor
 from pipelines.registry.champion import open_evidence
-from pipelines.registry.package_evidence import Absent, split
+from pipelines.registry.package_evidence import Absent, split_s3_uri
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import DataError, RecipeError, suggest_nearest
 
@@ -104,7 +104,7 @@ def read_captures(
         ServiceError: S3 refused.
     """
     source = Source(truth_source=Source())
-    bucket, prefix = split(f"{root}/")
+    bucket, prefix = split_s3_uri(f"{root}/")
     with service_errors(f"reading the captured requests below {root}"):
         pages = s3.get_paginator("list_objects_v2").paginate(
             Bucket=bucket, Prefix=prefix, Delimiter="/"
@@ -126,7 +126,7 @@ def iter_daily_lines(
     Raises:
         ServiceError: S3 refused.
     """
-    bucket, prefix = split(f"{uri.rstrip('/')}/")
+    bucket, prefix = split_s3_uri(f"{uri.rstrip('/')}/")
     days = (end.date() - start.date()).days + 1
     with service_errors(f"reading {uri}"):
         for day in (start + timedelta(days=n) for n in range(days)):
@@ -189,7 +189,7 @@ def read_record_files(s3: Any, uri: str) -> Source:
         ServiceError: S3 refused.
     """
     source = Source()
-    bucket, prefix = split(uri)
+    bucket, prefix = split_s3_uri(uri)
     with service_errors(f"reading {uri}"):
         for key in _iter_keys(s3, bucket, prefix):
             if PurePosixPath(key).name.startswith((".", "_")):

@@ -20,7 +20,7 @@ from pipelines.endpoint.drift import MISSING, QUALITY, Change, find_drift
 from pipelines.endpoint.endpoint_requests import explain_missing_number, find_number
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Monitor
-from pipelines.registry.package_evidence import split
+from pipelines.registry.package_evidence import split_s3_uri
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import DataError, RecipeError, suggest_nearest
 from trainyard.quality import constraints
@@ -256,11 +256,11 @@ def write_monitor_files(
     encryption = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": kms_key} if kms_key else {}
     # The order matters: if constraint_violations.json exists, the other two do.
     documents = {
-        "statistics": constraints.describe(period.now),
-        "constraints": constraints.suggest(constraints.describe(period.before)),
+        "statistics": constraints.describe_data(period.now),
+        "constraints": constraints.suggest_constraints(constraints.describe_data(period.before)),
         "constraint_violations": {"violations": [*build_violations(period, least_psi)]},
     }
-    bucket, prefix = split(folder)
+    bucket, prefix = split_s3_uri(folder)
     with service_errors(f"writing {folder}"):
         for name, document in documents.items():
             s3.put_object(

@@ -21,7 +21,7 @@ from pipelines.endpoint.endpoint_requests import (
     find_number,
     read_response_body,
 )
-from pipelines.registry.package_evidence import split
+from pipelines.registry.package_evidence import split_s3_uri
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
 
@@ -201,12 +201,12 @@ class Comparison:
     def _iter_capture_files(self, config: str) -> Iterator[Any]:
         """Yield the S3 listing entries of the files captured for a configuration."""
         root = f"{self.new.capture}/{self.new.deploy.endpoint}/{self._variants[config]}/"
-        bucket, prefix = split(root)
+        bucket, prefix = split_s3_uri(root)
         pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         yield from (item for page in pages for item in page.get("Contents", ()))
 
     def _iter_captured_lines(self, key: str) -> Iterator[bytes]:
-        bucket, _ = split(self.new.capture)
+        bucket, _ = split_s3_uri(self.new.capture)
         yield from self.s3.get_object(Bucket=bucket, Key=key)["Body"].read().splitlines()
 
 

@@ -18,7 +18,7 @@ from pipelines.infrastructure.roles_stack import build_roles_template
 from pipelines.recipe.sections import Aws
 from trainyard.common.errors import DefinitionError
 from trainyard.permissions.pipeline_subject import Subject, build_key_arn
-from trainyard.permissions.role_template import dump, list_roles, read
+from trainyard.permissions.role_template import dump_yaml, list_roles, parse_template
 from trainyard.permissions.step_requests import list_job_roles
 
 FOLDER = Path(__file__).resolve().parents[2] / "infra"
@@ -116,7 +116,7 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
             has no endpoint.
     """
     file = FOLDER / f"{part}.yaml"
-    document = read(file.read_text(encoding="utf-8"), str(file))
+    document = parse_template(file.read_text(encoding="utf-8"), str(file))
     if part in BUILDS and (reason := _find_refusal(part, facts)):
         raise DefinitionError(f"{BUILDS[part]}: {reason}")
     imports = facts.list_imports()
@@ -276,7 +276,7 @@ def as_terraform(name: str, document: Mapping[str, Any], tags: Mapping[str, str]
     }
     stack = {
         "name": name,
-        "template_body": escape_terraform(dump(document)),
+        "template_body": escape_terraform(dump_yaml(document)),
         "parameters": {parameter: f"${{var.{parameter}}}" for parameter in variables},
         "capabilities": ["CAPABILITY_NAMED_IAM"],
         "tags": {escape_terraform(key): escape_terraform(value) for key, value in tags.items()},

@@ -9,7 +9,7 @@ from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_template import (
     build_template,
     derive_policy,
-    dump,
+    dump_yaml,
     list_gaps,
     list_roles,
 )
@@ -28,7 +28,7 @@ def deploy_roles_stack(subject: Subject) -> str:
     name = f"{subject.name}-roles"
     request = {
         "StackName": name,
-        "TemplateBody": dump(build_roles_template(subject)),
+        "TemplateBody": dump_yaml(build_roles_template(subject)),
         "Capabilities": ["CAPABILITY_NAMED_IAM"],
     }
     with service_errors(f"stack {name}"):

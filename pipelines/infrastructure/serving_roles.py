@@ -22,7 +22,7 @@ from pipelines.endpoint.endpoint_requests import (
     build_model_request,
 )
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.ledger import PARAMETER
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import step_type
@@ -410,7 +410,7 @@ def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = 
     """
     from pipelines.definition import from_recipe as compile_recipe
 
-    recipe = load(path, overrides, environment)
+    recipe = load_recipe(path, overrides, environment)
     return build_subject(compile_recipe(path, overrides, environment), recipe)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from pipelines.recipe.environments import find_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.terminal import Need, has_value
 
 START = "python -m pipelines.start"
@@ -75,7 +75,7 @@ def resolve_pipeline(
     """
     if recipe is None:
         return pipeline, None, None
-    recipe_config = load(recipe, overrides, environment)
+    recipe_config = load_recipe(recipe, overrides, environment)
     return (
         recipe_config.pipeline.name,
         recipe_config.aws.region,

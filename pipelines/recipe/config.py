@@ -637,11 +637,13 @@ def explain_unfit_fallbacks(
             "pipeline.overridable"
         )
     # The definition is compiled once, for the first type, so it must also fit the other types.
-    refusals = (_refuse(train, name, is_encrypted) for name in train.fallback_instance_types)
+    refusals = (
+        _explain_lost_resume(train, name, is_encrypted) for name in train.fallback_instance_types
+    )
     return next((refusal for refusal in refusals if refusal), None)
 
 
-def _refuse(train: TrainStepConfig, name: str, is_encrypted: bool) -> str | None:
+def _explain_lost_resume(train: TrainStepConfig, name: str, is_encrypted: bool) -> str | None:
     """Return why an execution could not continue on the type ``name``; None if it can."""
     machine, default_machine = MACHINES.get(name), MACHINES.get(train.instance_type)
     if machine is None:

@@ -137,7 +137,9 @@ ABSENT = object()
 """Replaces a wrong value that another check has already reported."""
 
 
-def load(path: Path, overrides: Sequence[str] = (), environment: str | None = None) -> Recipe:
+def load_recipe(
+    path: Path, overrides: Sequence[str] = (), environment: str | None = None
+) -> Recipe:
     """Return the recipe in ``path`` for an environment, with ``field.path=value`` overrides applied
     in order.
 
@@ -151,7 +153,7 @@ def load(path: Path, overrides: Sequence[str] = (), environment: str | None = No
         environment_trees = environments.pop_environments(tree)
         chosen_tree = environments.merge_environment(tree, environment_trees, environment)
     for assignment in overrides:
-        override(chosen_tree, assignment)
+        override_field(chosen_tree, assignment)
     _make_importable(path, chosen_tree)
     with located_problems(path, overrides, environment):
         if environment_trees:
@@ -285,7 +287,7 @@ def _check_secrets(recipe: Recipe, *, partial: bool) -> Iterator[str]:
     """Yield values that look like secrets, before anything is printed or uploaded; messages name
     the field, not the value.
     """
-    for secret_path in secrets.find(
+    for secret_path in secrets.find_secrets(
         recipe.model_dump(mode="json", by_alias=True, warnings=not partial)
     ):
         yield (
@@ -303,7 +305,7 @@ def _make_importable(path: Path, tree: dict[str, Any]) -> None:
         sys.path.insert(0, str((path.parent / source).resolve()))
 
 
-def override(tree: dict[str, Any], assignment: str) -> None:
+def override_field(tree: dict[str, Any], assignment: str) -> None:
     """Apply one ``field.path=value`` to a recipe's tree; the value is read as YAML.
 
     Raises:

@@ -17,7 +17,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from pipelines.endpoint.rollout import find_served_package
 from pipelines.recipe.sections import parse_account
-from pipelines.registry.package_evidence import DESCRIBE, Absent, Evidence, find_model_uri, split
+from pipelines.registry.package_evidence import (
+    DESCRIBE,
+    Absent,
+    Evidence,
+    find_model_uri,
+    split_s3_uri,
+)
 from steps.register.config import ENDPOINT
 from training.weights.starting_weights import read_start
 from trainyard.aws_clients import create_client, read_error_code, service_errors
@@ -354,7 +360,7 @@ class PromotedEvidence(Evidence):
 
     def locate(self, uri: str) -> tuple[str, str]:
         """Return (bucket, key) of the copy of the object ``uri``, or of the record itself."""
-        return split(uri if uri == self.uri else copy_of(self.folder_uri, uri))
+        return split_s3_uri(uri if uri == self.uri else copy_of(self.folder_uri, uri))
 
     @property
     def package(self) -> dict[str, Any]:
@@ -432,7 +438,7 @@ def copy_of(folder: str, uri: str) -> str:
     return f"{folder}/{uri.removeprefix('s3://')}"
 
 
-def request(record: Record, folder: str, sha256: str, group: str) -> dict[str, Any]:
+def build_package_request(record: Record, folder: str, sha256: str, group: str) -> dict[str, Any]:
     """Return CreateModelPackage's request for a promoted package that is not yet approved.
 
     Args:

@@ -35,7 +35,7 @@ from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.common.hashes import json_sha256
 from trainyard.language.definition_document import Step, iter_steps
-from trainyard.language.evaluation import UnstartedScope, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate_value
 from trainyard.language.expressions import resolve_parameters
 from trainyard.language.step_types import step_type
 from trainyard.plan.definition_diff import CODE
@@ -73,7 +73,7 @@ def recount_looks(evidence: Evidence) -> Recount | None:
     sagemaker, s3 = (create_client(name, evidence.region) for name in ("sagemaker", "s3"))
     document = json.loads(evidence.definition)
     with service_errors(f"counting the looks of {evidence.arn}"):
-        ledger_look = take(s3, document, evidence.parameters)
+        ledger_look = record_look(s3, document, evidence.parameters)
         if ledger_look is None:
             return None
         gate = evidence.read_json(evidence.find_source("Constraints")["S3Uri"])
@@ -211,7 +211,7 @@ def find_look(
     return page.find_look(s3) if page else None
 
 
-def take(
+def record_look(
     s3: Any, document: Mapping[str, Any], run_parameters: Mapping[str, Any]
 ) -> TestLook | None:
     """Return the execution's look, as ``find_look`` does, and write its number to the ledger.
@@ -230,7 +230,7 @@ def take(
     raise ServiceError(f"{page.uri}: others keep taking the next look; try again")
 
 
-def describe(test_look: TestLook) -> str:
+def describe_look(test_look: TestLook) -> str:
     """Describe the look in one line."""
     return (
         f"look {test_look.number} at this test split against {test_look.champion}: "
@@ -306,13 +306,13 @@ def _identify_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any
     making_steps = [name for name in ("Shard", "Train") if name in steps]
     # Only the arguments that affect a job's result; the machines do not.
     job_arguments = {
-        name: evaluate(
+        name: evaluate_value(
             {key: steps[name].arguments.get(key) for key in step_type(steps[name].type).cache_key},
             start,
         )
         for name in making_steps
     }
-    draw_settings = split(job_arguments["Shard"]) if "Shard" in job_arguments else {}
+    draw_settings = describe_test_split(job_arguments["Shard"]) if "Shard" in job_arguments else {}
     about = {"champion": champion, "split": draw_settings | find_test_channels(steps["Evaluate"])}
     uris = [entry["S3Input"]["S3Uri"] for entry in steps["Gate"].arguments["ProcessingInputs"]]
     code = next(match for uri in uris if isinstance(uri, str) and (match := CODE.fullmatch(uri)))
@@ -320,14 +320,14 @@ def _identify_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any
     root = code["key"].partition("/code/")[0].rpartition("/")[0]
     return _Page(
         bucket=code["bucket"],
-        prefix=f"{root}/looks/{_hash(about)}/",
+        prefix=f"{root}/looks/{_hash_value(about)}/",
         about=about,
-        training=_hash(job_arguments),
+        training=_hash_value(job_arguments),
         alpha=1 - float(_list_option_values(steps["Gate"].arguments, "--confidence")[0]),
     )
 
 
-def split(shard: Mapping[str, Any]) -> dict[str, Any]:
+def describe_test_split(shard: Mapping[str, Any]) -> dict[str, Any]:
     """Return what determines the test split: the raw data, and how records are drawn from it."""
     inputs = {i["InputName"]: i["S3Input"]["S3Uri"] for i in shard["ProcessingInputs"]}
     input_uris = sorted(uri for name, uri in inputs.items() if name.startswith("raw-"))
@@ -373,5 +373,5 @@ def _parse_look_number(key: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _hash(value: Any) -> str:
+def _hash_value(value: Any) -> str:
     return json_sha256(value)[:32]

@@ -331,7 +331,7 @@ class Evidence:
 
     def locate(self, uri: str) -> tuple[str, str]:
         """Return (bucket, key) of the object or prefix from which a URI of the record is read."""
-        return split(uri)
+        return split_s3_uri(uri)
 
     def _get(self, uri: str) -> Any:
         """Return the object's body as a stream; raise Absent if it does not exist."""
@@ -347,7 +347,7 @@ class Evidence:
                 raise
 
 
-def split(uri: str) -> tuple[str, str]:
+def split_s3_uri(uri: str) -> tuple[str, str]:
     """Return (bucket, key) of an S3 URI; raise ServiceError if it is not one."""
     location = urlsplit(uri)
     if location.scheme != "s3" or not location.netloc:

@@ -76,7 +76,7 @@ def rerun_gate(
         root = Path(folder)
         for name, source in evidence.find_job_inputs("Gate").items():
             if name != "code":
-                _download(evidence, source, root)
+                _download_input(evidence, source, root)
         if arguments is None:
             arguments = evidence.read_job("Gate")["AppSpecification"].get("ContainerArguments", [])
         if look_number is not None:
@@ -212,7 +212,7 @@ def _find_recipe(evidence: Evidence, checkout: Path) -> Path:
     return checkout / file
 
 
-def _download(evidence: Evidence, source: dict[str, str], root: Path) -> None:
+def _download_input(evidence: Evidence, source: dict[str, str], root: Path) -> None:
     """Download a job's input below ``root``, which replaces /opt/ml in the input's path."""
     folder = root / source["LocalPath"].removeprefix(ML)
     uri = source["S3Uri"].rstrip("/")

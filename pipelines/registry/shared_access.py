@@ -15,7 +15,7 @@ from pipelines.recipe.sections import parse_account
 from trainyard.aws_clients import read_error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.permissions.policy_documents import Policy, read_policy
-from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
+from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate_request
 
 STRANGER = "000000000000"
 """An account number that nobody has: a policy that allows it allows everybody."""
@@ -79,9 +79,9 @@ def build_policies(route: PromotionRoute, promoter: str) -> dict[str, Any]:
     if parse_account(promoter) != route.target:
         raise RecipeError(
             f"--policies {promoter}: is not a role of account {route.target}, which promotes; give "
-            f"one, such as {_partition(route.into.group)}:iam::{route.target}:role/promoter"
+            f"one, such as {_get_arn_prefix(route.into.group)}:iam::{route.target}:role/promoter"
         )
-    bucket = f"{_partition(route.group)}:s3:::{route.bucket}"
+    bucket = f"{_get_arn_prefix(route.group)}:s3:::{route.bucket}"
     objects = f"{bucket}/{route.prefix}/*"
     listing = {"StringLike": {"s3:prefix": [f"{route.prefix}/*"]}}
     principal = {"AWS": promoter}
@@ -89,9 +89,9 @@ def build_policies(route: PromotionRoute, promoter: str) -> dict[str, Any]:
     runs = [f"{route.group.partition(':model-package-group/')[0]}:{kind}/*"
             for kind in ("pipeline", "processing-job", "training-job")]  # fmt: skip
     reader_statements = [
-        _allow(["sagemaker:DescribeModelPackage"], package),
-        _allow(["sagemaker:GetModelPackageGroupPolicy"], route.group),
-        _allow(
+        _build_allow_statement(["sagemaker:DescribeModelPackage"], package),
+        _build_allow_statement(["sagemaker:GetModelPackageGroupPolicy"], route.group),
+        _build_allow_statement(
             [
                 *("sagemaker:DescribePipelineDefinitionForExecution",),
                 *("sagemaker:ListPipelineExecutionSteps",),
@@ -100,28 +100,30 @@ def build_policies(route: PromotionRoute, promoter: str) -> dict[str, Any]:
             ],
             runs,
         ),
-        _allow(["s3:GetBucketPolicy"], bucket),
-        _allow(["iam:GetRole"], route.reader),
+        _build_allow_statement(["s3:GetBucketPolicy"], bucket),
+        _build_allow_statement(["iam:GetRole"], route.reader),
     ]
     policies = {
-        f"{route.reader}: trust": _build_policy(_allow(["sts:AssumeRole"], None, principal)),
+        f"{route.reader}: trust": _build_policy(
+            _build_allow_statement(["sts:AssumeRole"], None, principal)
+        ),
         f"{route.reader}: policy": _build_policy(*reader_statements),
         f"bucket {route.bucket}": _build_policy(
-            _allow(["s3:GetObject"], objects, principal),
-            _allow(["s3:ListBucket"], bucket, principal, listing),
+            _build_allow_statement(["s3:GetObject"], objects, principal),
+            _build_allow_statement(["s3:ListBucket"], bucket, principal, listing),
         ),
         f"{promoter}: trust": _build_policy(
-            _allow(
+            _build_allow_statement(
                 ["sts:AssumeRole"],
                 None,
-                {"AWS": f"{_partition(route.into.group)}:iam::{route.target}:root"},
+                {"AWS": f"{_get_arn_prefix(route.into.group)}:iam::{route.target}:root"},
             )
         ),
         f"{promoter}: policy": _build_policy(
-            _allow(["sts:AssumeRole"], route.reader),
-            _allow(["s3:GetObject"], objects),
-            _allow(["s3:ListBucket"], bucket, when=listing),
-            *([_allow(["kms:Decrypt"], route.key)] if route.key else []),
+            _build_allow_statement(["sts:AssumeRole"], route.reader),
+            _build_allow_statement(["s3:GetObject"], objects),
+            _build_allow_statement(["s3:ListBucket"], bucket, when=listing),
+            *([_build_allow_statement(["kms:Decrypt"], route.key)] if route.key else []),
             *_iter_destination_statements(route.into),
         ),
     }
@@ -137,26 +139,30 @@ def build_policies(route: PromotionRoute, promoter: str) -> dict[str, Any]:
             *(statement | {"Principal": principal} for statement in group_statements)
         )
     if route.key:
-        policies[f"key {route.key}"] = _build_policy(_allow(["kms:Decrypt"], "*", principal))
+        policies[f"key {route.key}"] = _build_policy(
+            _build_allow_statement(["kms:Decrypt"], "*", principal)
+        )
     return policies
 
 
 def _iter_destination_statements(into: Destination) -> Iterator[dict[str, Any]]:
     """Yield the statements that the promoter needs in its own account."""
-    bucket = f"{_partition(into.group)}:s3:::{into.bucket}"
+    bucket = f"{_get_arn_prefix(into.group)}:s3:::{into.bucket}"
     package = f"{into.group.replace(':model-package-group/', ':model-package/')}/*"
     listing = {"StringLike": {"s3:prefix": [f"{into.prefix}/*"]}}
-    yield _allow(["s3:GetObject", "s3:PutObject"], f"{bucket}/{into.prefix}/*")
-    yield _allow(["s3:ListBucket"], bucket, when=listing)
+    yield _build_allow_statement(["s3:GetObject", "s3:PutObject"], f"{bucket}/{into.prefix}/*")
+    yield _build_allow_statement(["s3:ListBucket"], bucket, when=listing)
     verbs = ("CreateModelPackage", "DescribeModelPackage", "ListModelPackages")
-    yield _allow([f"sagemaker:{verb}" for verb in verbs], package)
-    yield _allow(["sagemaker:CreateModelPackageGroup", "sagemaker:AddTags"], into.group)
-    yield _allow(["sagemaker:ListModelPackageGroups"], "*")
+    yield _build_allow_statement([f"sagemaker:{verb}" for verb in verbs], package)
+    yield _build_allow_statement(
+        ["sagemaker:CreateModelPackageGroup", "sagemaker:AddTags"], into.group
+    )
+    yield _build_allow_statement(["sagemaker:ListModelPackageGroups"], "*")
     if into.key:
-        yield _allow(["kms:GenerateDataKey", "kms:Decrypt"], into.key)
+        yield _build_allow_statement(["kms:GenerateDataKey", "kms:Decrypt"], into.key)
 
 
-def _partition(arn: str) -> str:
+def _get_arn_prefix(arn: str) -> str:
     """Return the first two parts of an ARN: ``arn:aws``, or another partition's."""
     return ":".join(arn.split(":")[:2])
 
@@ -165,7 +171,7 @@ def _build_policy(*statements: dict[str, Any]) -> dict[str, Any]:
     return {"Version": "2012-10-17", "Statement": list(statements)}
 
 
-def _allow(
+def _build_allow_statement(
     actions: list[str], resource: Any, principal: Any = None, when: Any = None
 ) -> dict[str, Any]:
     elements = {"Principal": principal, "Action": actions, "Resource": resource, "Condition": when}
@@ -190,12 +196,13 @@ def refuse_unknown_accounts(route: PromotionRoute, sagemaker: Any, s3: Any, iam:
         ServiceError: the reader may not read the policies.
     """
     package = f"{route.group.replace(':model-package-group/', ':model-package/')}/1"
-    group = _read("the policy of the group", lambda: sagemaker.get_model_package_group_policy(
+    group = _fetch_policy(
+        "the policy of the group", lambda: sagemaker.get_model_package_group_policy(
         ModelPackageGroupName=route.group.rpartition("/")[2])["ResourcePolicy"])  # fmt: skip
-    bucket = _read("the policy of the bucket", lambda: s3.get_bucket_policy(
+    bucket = _fetch_policy("the policy of the bucket", lambda: s3.get_bucket_policy(
         Bucket=route.bucket)["Policy"])  # fmt: skip
     name = route.reader.rpartition("/")[2]
-    trust = _read("the reader's trust", lambda: iam.get_role(
+    trust = _fetch_policy("the reader's trust", lambda: iam.get_role(
         RoleName=name)["Role"]["AssumeRolePolicyDocument"])  # fmt: skip
     source_accounts = frozenset({route.source})
     for label, policy, actions, resources, accounts in (
@@ -223,7 +230,7 @@ def describe_excess_access(
             for resource in resources:
                 request = Request(principal, action, resource, _build_request_context(principal))
                 # The caller's own account may allow it everything, so only this policy decides.
-                decision = evaluate(
+                decision = evaluate_request(
                     request, Policies(resource=policy, must_name=True, identity=_ALL)
                 )
                 if decision.is_allowed or decision.unknown:
@@ -231,7 +238,7 @@ def describe_excess_access(
     return None
 
 
-_ALL = (read_policy("all", _build_policy(_allow(["*"], "*"))),)
+_ALL = (read_policy("all", _build_policy(_build_allow_statement(["*"], "*"))),)
 
 
 def _iter_candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Principal]:
@@ -275,7 +282,7 @@ def _describe_principal(principal: Principal) -> str:
     return "everybody" if principal.account == STRANGER else principal.role
 
 
-def _read(label: str, ask: Callable[[], Any]) -> str | None:
+def _fetch_policy(label: str, ask: Callable[[], Any]) -> str | None:
     """Return the policy that ``ask`` requests, as JSON; None if there is none."""
     with service_errors(f"reading {label}"):
         try:

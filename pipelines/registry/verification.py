@@ -12,7 +12,7 @@ from conditions.gate_documents import build_model_metadata, format_record
 from pipelines.recipe.sections import parse_account
 from pipelines.registry import recompute, record_checks, training_checks
 from pipelines.registry.champion import FILE, OF_SERVICE, SHA256, PromotedEvidence, open_evidence
-from pipelines.registry.champion import request as promoted_request
+from pipelines.registry.champion import build_package_request as promoted_request
 from pipelines.registry.package_evidence import THREADS, Absent, Evidence
 from pipelines.registry.record_checks import (
     HASH_CHARACTERS,
@@ -26,7 +26,7 @@ from steps.shard.shard_plan import SPLITS
 from trainyard.common.errors import DataError, ServiceError
 from trainyard.common.hashes import files_sha256, json_sha256
 from trainyard.language.definition_document import find_property_file
-from trainyard.language.evaluation import evaluate, parse_arn_variables, read_json
+from trainyard.language.evaluation import evaluate_value, parse_arn_variables, read_json
 from trainyard.language.expressions import ExpressionError, Value, look_up_path
 
 # Check the data behind a model: datasets, channels of scripts, and the content of their files.
@@ -38,7 +38,7 @@ SUMMARY = ("examples", "sample")
 """Tables of the train split's summary (``steps.shard.split_summary``)."""
 
 
-def split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
+def check_split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     """Return a check of the split ``train`` or ``test``: its fingerprint and its files' sizes.
 
     ``deep``: whether it also hashes every byte.
@@ -111,12 +111,12 @@ def find_dataset_faults(evidence: Evidence, uri: str) -> Iterator[str]:
 def _merge_manifests(evidence: Evidence, uri: str) -> "MergedManifests":
     """Return the merged manifests of a split; raise Mismatch if they do not fit each other."""
     from training.data.manifest_columns import parse_manifest
-    from training.data.merged_manifests import merge
+    from training.data.merged_manifests import merge_manifests
 
     names = _list_manifests(evidence, uri)
     try:
         manifests = {n: parse_manifest(f"{uri}/{n}", evidence.read(f"{uri}/{n}")) for n in names}
-        return merge(uri, manifests)
+        return merge_manifests(uri, manifests)
     except DataError as error:
         raise Mismatch(str(error)) from None
 
@@ -359,11 +359,11 @@ def check_execution(evidence: Evidence) -> str:
     return arn.rpartition("/")[2]
 
 
-def request(evidence: Evidence) -> str:
+def check_registration_request(evidence: Evidence) -> str:
     """Check that the package's fields are exactly those in the execution's registration request."""
     [step] = [s for s in evidence.definition_steps.values() if s["Type"] == "RegisterModel"]
     try:
-        step_request = evaluate(step["Arguments"], FinishedRun(evidence))
+        step_request = evaluate_value(step["Arguments"], FinishedRun(evidence))
     except ExpressionError as error:
         raise Mismatch(
             f"the request of step {step['Name']} cannot be built again: {error}"
@@ -492,7 +492,7 @@ QUICK: Mapping[str, Check] = {
     "definition's record": record_checks.check_origin,
     "demands": record_checks.check_gate_arguments,
     "record": check_outputs,
-    "registration": request,
+    "registration": check_registration_request,
     "code": record_checks.check_code,
     "training": training_checks.check_history,
     "base": training_checks.check_base_model,
@@ -539,7 +539,7 @@ def choose_checks(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[
     """Return the checks that ``verify`` runs, in their order."""
     if quick:
         return QUICK
-    splits = {f"{name} split": split(name, deep=deep) for name in ("train", "test")}
+    splits = {f"{name} split": check_split(name, deep=deep) for name in ("train", "test")}
     local = recompute.list_checks((checkout or CHECKOUT).resolve(), is_named=checkout is not None)
     return {**QUICK, **BYTES, **splits, **local}
 
@@ -551,7 +551,10 @@ def run_approval_checks(evidence: Evidence, *, deep: bool = False) -> Iterator[F
     are checked; ``deep``: also every byte. Of a promoted package, every byte of its copies is
     checked.
     """
-    splits = {"test split": split("test", deep=True), "train split": split("train", deep=deep)}
+    splits = {
+        "test split": check_split("test", deep=True),
+        "train split": check_split("train", deep=deep),
+    }
     return run_checks(evidence, select_checks(evidence, {**QUICK, **BYTES, **splits}))
 
 

@@ -6,8 +6,8 @@ to what was uploaded. Nothing here imports torch.
 """
 
 from trainyard.registration import import_modules
-from trainyard.validate import check
+from trainyard.validate import check_definition
 
-__all__ = ["check"]
+__all__ = ["check_definition"]
 
 import_modules(__name__, __path__)

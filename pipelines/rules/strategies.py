@@ -4,7 +4,12 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from pipelines.rules.trainyard_jobs import count_ranks, parse, read_settings, select_our_trainings
+from pipelines.rules.trainyard_jobs import (
+    count_ranks,
+    parse_loop_settings,
+    read_settings,
+    select_our_trainings,
+)
 from steps.train.config import LAUNCHERS, explain_missing_library, explain_unfit_machines
 from training.strategy_table import explain_unfit_torch
 from trainyard.foresight.cloud_machines import find_device
@@ -23,7 +28,7 @@ from trainyard.validate.rules.rule import Violation, rule
 )
 def training_settings(job: Job) -> Iterator[Violation]:
     try:
-        parse(job)
+        parse_loop_settings(job)
     except ValidationError as error:
         for problem in error.errors():
             name = ".".join(map(str, problem["loc"]))

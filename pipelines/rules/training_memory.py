@@ -10,7 +10,7 @@ from pipelines.advice.traced_shapes import StaleShapes
 from pipelines.advice.training_setting import FIT, derive_request_training, describe_memory_need
 from pipelines.rules.trainyard_jobs import select_our_trainings
 from trainyard.common.errors import ForesightError
-from trainyard.foresight.memory import foresee
+from trainyard.foresight.memory import predict_memory
 from trainyard.validate.rules.job_view import Job, join_member
 from trainyard.validate.rules.rule import Violation, rule
 
@@ -63,7 +63,7 @@ def _check_memory(job: Job, fits: Literal["no", "unsure"]) -> Iterator[Violation
         training = derive_request_training(job)
     except ForesightError:  # there is no estimate
         return
-    memory = foresee(training.setting, training.shapes)
+    memory = predict_memory(training.setting, training.shapes)
     if memory.fits == fits:
         yield job.make_violation(
             job.build_resource_path("InstanceType"), describe_memory_need(training, memory), FIT

@@ -24,12 +24,12 @@ def select_our_trainings(document: Document) -> list[Job]:
 def read_settings(job: Job) -> TrainConfig | None:
     """Return the loop's settings, with parameters at their defaults; None if they are invalid."""
     try:
-        return parse(job)
+        return parse_loop_settings(job)
     except ValidationError:
         return None
 
 
-def parse(job: Job) -> TrainConfig:
+def parse_loop_settings(job: Job) -> TrainConfig:
     """Return the loop's settings, as ``read_settings`` does, but raise ValidationError if
     invalid.
     """

@@ -189,7 +189,7 @@ def _render_gate(data: PanelData) -> str:
     return _fill_template("gate", gate=gate, pictures=pictures)
 
 
-def _search(data: PanelData) -> str:
+def _draw_search_panel(data: PanelData) -> str:
     """Return the search panel's HTML; empty without a search."""
     search = data["search"]
     if not search or not search["trials"]:
@@ -226,7 +226,7 @@ def _fill_template(name: str, **values: Any) -> str:
 
 
 PANELS = (
-    Panel(reads={"search": read_search}, html=_search, steps=("Tune",)),
+    Panel(reads={"search": read_search}, html=_draw_search_panel, steps=("Tune",)),
     Panel(
         reads={"training": read_training, "metrics": read_metrics},
         html=_render_training,

@@ -97,7 +97,7 @@ def format_value(row: Row, gate: Mapping[str, Any]) -> str:
 def format_demand(row: Row) -> str:
     """Return the check's requirement of its value, or of one of its limits, as text."""
     default_limit = "at most" if row["direction"] == "lower" else "at least"
-    return f"{_limit(row) or default_limit} {_format_number(row['threshold'])}"
+    return f"{_describe_limit(row) or default_limit} {_format_number(row['threshold'])}"
 
 
 def format_limits(row: Row) -> str:
@@ -105,7 +105,7 @@ def format_limits(row: Row) -> str:
     low, high = row.get("low"), row.get("high")
     if low is None and high is None:
         return ""
-    if _limit(row) == "high at most":  # such a check has no lower limit
+    if _describe_limit(row) == "high at most":  # such a check has no lower limit
         return f"at most {_format_number(high)}"
     return (
         f"{'-∞' if low is None else _format_number(low)} to "
@@ -113,7 +113,7 @@ def format_limits(row: Row) -> str:
     )
 
 
-def _limit(row: Row) -> str | None:
+def _describe_limit(row: Row) -> str | None:
     """Return the limit that the check compares, such as ``high at most``; None for the value."""
     check_entry = find_check(row.get("kind"))
     return check_entry.limit if check_entry else None

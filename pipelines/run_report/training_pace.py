@@ -125,7 +125,7 @@ def _list_speed_factors(job: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def forecast_step_time(training: LoopTraining) -> ExpectedTime:
     """Return the forecast of the parts of a step that metric lines report."""
-    time = measured_corrections.read().time(training.setting, training.shapes)
+    time = measured_corrections.read_measured_runs().time(training.setting, training.shapes)
     step, exchange = time.step_seconds, 0.0
     if training.loop.strategy in EXCHANGED_APART:
         exchange = time.parts["data parallel"]

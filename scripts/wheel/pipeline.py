@@ -16,7 +16,7 @@ pathlib.Path("{FOLDER}/counts/counts.json").write_text(json.dumps({{"words": len
 """
 
 
-def source(name: str) -> dict:
+def make_step_input(name: str) -> dict:
     """Return an input of the step, from a prefix of that name."""
     s3 = {"S3Uri": f"s3://{BUCKET}/{name}", "LocalPath": f"{FOLDER}/{name}"}
     return {"InputName": name, "S3Input": s3 | {"S3DataType": "S3Prefix", "S3InputMode": "File"}}
@@ -47,7 +47,7 @@ DEFINITION = {
                         "VolumeSizeInGB": 5,
                     }
                 },
-                "ProcessingInputs": [source("code"), source("text")],
+                "ProcessingInputs": [make_step_input("code"), make_step_input("text")],
                 "ProcessingOutputConfig": {
                     "Outputs": [{"OutputName": "counts", "S3Output": COUNTED}]
                 },
@@ -58,7 +58,7 @@ DEFINITION = {
 }
 
 
-def start() -> str:
+def start_pipeline() -> str:
     """Upload, create and start it; return the execution's ARN."""
     s3, sagemaker = boto3.client("s3"), boto3.client("sagemaker")
     s3.create_bucket(Bucket=BUCKET)
@@ -75,4 +75,4 @@ def start() -> str:
 
 if __name__ == "__main__":
     Path("definition.json").write_text(json.dumps(DEFINITION))
-    print(start())
+    print(start_pipeline())

@@ -33,4 +33,4 @@ pipeline = Pipeline(
     name="say", steps=[ProcessingStep(name="Say", step_args=arguments)], sagemaker_session=session
 )
 pipeline.upsert(role_arn=ROLE)
-print(pipeline.start().arn)
+print(pipeline.start_pipeline().arn)

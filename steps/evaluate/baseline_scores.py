@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from steps.evaluate.score_table import Scores, write
+from steps.evaluate.score_table import Scores, write_scores
 from training.data.dataset import Dataset
 from training.scores import Block
 from training.workloads import Workload, load_spec
@@ -96,6 +96,6 @@ def score_baseline(
         "artifact_sha256": sha256,
         "metrics": dict(load_spec(name).metrics),
     }
-    write(path, blocks, header)
+    write_scores(path, blocks, header)
     metrics = workload.metrics(Scores(path))
     return {metric: entry["value"] for metric, entry in metrics.items()}

@@ -141,7 +141,7 @@ class Evaluation(TypedDict):
     model: Model
 
 
-def write(folder: Path, evaluation: Mapping[str, Any]) -> None:
+def write_evaluation(folder: Path, evaluation: Mapping[str, Any]) -> None:
     """Write an ``Evaluation``, which may contain NaN, to the folder as JSON, and print it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_replace_nan(evaluation), indent=1, allow_nan=False)

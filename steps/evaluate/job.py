@@ -20,8 +20,8 @@ def main(arguments: list[str] | None = None) -> None:
             import torch._dynamo  # noqa: F401 (building a first model imports it anyway)
 
             from steps.evaluate import workload_evaluation as evaluation
-    options = evaluation.parse(words)
-    run(lambda: evaluation.evaluate(options), options.root / "output/message")
+    options = evaluation.parse_arguments(words)
+    run(lambda: evaluation.evaluate_models(options), options.root / "output/message")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def find_model_folder(folder: Path, target: Path) -> Path:
         DataError: the model is missing, or its archive is damaged.
     """
     if archive := hugging_face_folder.find_archive(folder):
-        unpack(archive, target)
+        unpack_model(archive, target)
         return target
     if not folder.is_dir() or not any(folder.iterdir()):
         raise DataError(f"{folder / ARCHIVE}: is missing; the train step left no model")
@@ -36,7 +36,7 @@ def fingerprint_model(folder: Path) -> Artifact:
     return {"bytes": size, "sha256": digest}
 
 
-def unpack(archive: Path, folder: Path) -> None:
+def unpack_model(archive: Path, folder: Path) -> None:
     """Unpack the model's archive into ``folder``.
 
     Raises:
@@ -44,6 +44,6 @@ def unpack(archive: Path, folder: Path) -> None:
     """
     try:
         with tarfile.open(archive) as tar:
-            safe_unpack.unpack(tar, folder)
+            safe_unpack.unpack_tar(tar, folder)
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DataError(f"{archive}: cannot be unpacked: {error}") from None

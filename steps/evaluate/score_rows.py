@@ -32,7 +32,7 @@ from training.export.artifact import open_artifact
 from training.scores import Block
 from training.weights.finetuning import base_model, hugging_face_folder
 from training.weights.starting_weights import BASE
-from training.workloads import Packing, Workload, load, takes_share
+from training.workloads import Packing, Workload, load_workload, takes_share
 from trainyard.common.errors import DataError, TrainyardError
 from trainyard.common.process import count_cores
 
@@ -232,7 +232,9 @@ def compute_rows(
     with tempfile.TemporaryDirectory(prefix=".parts-", dir=folder) as parts:
         files = [Path(parts) / f"{index}.arrow" for index in range(count)]
         tasks = [(scoring, Share(index, count), file) for index, file in enumerate(files)]
-        with closing(in_order(f"{scoring.name}: process", _score, tasks, files)) as part_files:
+        with closing(
+            in_order(f"{scoring.name}: process", _score_share, tasks, files)
+        ) as part_files:
             for file in part_files:
                 yield from read_part(file)
                 file.unlink()
@@ -281,13 +283,13 @@ def _limit_threads(model: nn.Module) -> Iterator[None]:
         torch.set_num_threads(own_count)
 
 
-def _score(scoring: Scoring, share: Share, file: Path) -> None:
+def _score_share(scoring: Scoring, share: Share, file: Path) -> None:
     """Score a share of the test split in a worker process, and write the rows to ``file``."""
     # Decoding threads share the cores among the processes; the number of torch's threads must not
     # depend on the number of processes.
     fit_threads({})
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
-    workload = load(scoring.workload, scoring.config, scoring.assets)
+    workload = load_workload(scoring.workload, scoring.config, scoring.assets)
     model = place_model(scoring.source.load_model(workload, scoring.workload), share.index)
     with _limit_threads(model):
         blocks = workload.scores(model, Dataset(scoring.test), scoring.slices, share)
@@ -338,7 +340,7 @@ class _Process:
 
     def __init__(self, name: str, work: Callable[..., None], task: tuple[Any, ...]) -> None:
         self.name, self.is_done = name, False
-        self.worker = WorkerProcess(_serve, work, task)
+        self.worker = WorkerProcess(_run_worker, work, task)
 
     def receive_message(self) -> None:
         """Receive its last message.
@@ -361,7 +363,7 @@ def _explain_death(end: str) -> str:
     )
 
 
-def _serve(pipe: Connection, work: Callable[..., None], task: tuple[Any, ...]) -> None:
+def _run_worker(pipe: Connection, work: Callable[..., None], task: tuple[Any, ...]) -> None:
     """Run the task in the worker process, and report that it is done."""
     work(*task)
     pipe.send(True)

@@ -28,7 +28,7 @@ TYPES = {"example": pa.int64(), "group": pa.int64(), "probability": pa.float64()
 TYPES["label"] = pa.uint8()
 
 
-def write(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
+def write_scores(path: Path, blocks: Iterable[Block], header: Mapping[str, Any]) -> None:
     """Write the file atomically: it appears under its name with all rows, or not at all.
 
     ``header`` and the format's number are stored in the file's metadata as JSON, under

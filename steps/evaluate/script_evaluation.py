@@ -61,7 +61,7 @@ def test_fingerprint(channels: Mapping[str, Channel]) -> str:
 NOBODY = (NONE, UNRESOLVED_ARN)
 
 
-def evaluate(options: argparse.Namespace) -> None:
+def evaluate_models(options: argparse.Namespace) -> None:
     """Score the models, and write the tables of scores and then evaluation.json."""
     inputs = options.root / "processing/input"
     channels = {name: summarize_channel(name, inputs / name) for name in options.channels}
@@ -82,7 +82,7 @@ def evaluate(options: argparse.Namespace) -> None:
         "scores": list_tables(challenger.table.parent),
         "model": _build_model_entry(description),
     }
-    evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
+    evaluation_document.write_evaluation(options.root / "processing/output/evaluation", evaluation)
 
 
 def _measure_latency(
@@ -191,7 +191,7 @@ def _build_model_entry(description: dict[str, Any]) -> Model:
     }
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(

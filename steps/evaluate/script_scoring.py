@@ -18,7 +18,7 @@ import pyarrow as pa
 from steps.evaluate import script_report
 from steps.evaluate.evaluation_document import Artifact, Metric
 from steps.evaluate.model_folder import find_model_folder, fingerprint_model
-from steps.evaluate.score_table import TYPES, Scores, write
+from steps.evaluate.score_table import TYPES, Scores, write_scores
 from steps.evaluate.script_columns import (
     ROW,
     find_rows_file,
@@ -223,7 +223,7 @@ class Scoring:
             score_columns(piece, list(self.metrics), self.slices) for piece in read_pieces(source)
         )
         try:
-            write(table, sort_rows(blocks, self.root / "processing/work"), header)
+            write_scores(table, sort_rows(blocks, self.root / "processing/work"), header)
         except SameExampleError as error:
             raise _describe_duplicate(source, error) from None
         return compute_ratios(Scores(table))

@@ -19,7 +19,9 @@ from steps.evaluate.latency import measure_latency
 from trainyard.common.process import count_cores
 
 
-def measure(model: Path, request: bytes, content_type: str, accept: str) -> dict[str, Any]:
+def measure_response_latency(
+    model: Path, request: bytes, content_type: str, accept: str
+) -> dict[str, Any]:
     """Return the latency for evaluation.json: from a request's bytes to those of the response.
 
     Raises:
@@ -68,18 +70,20 @@ class ServedScript:
                     f"{file} has no {name}; it needs model_fn and transform_fn, or model_fn, "
                     f"{' and '.join(PARTS)}"
                 )
-        self._model = call(self.script.model_fn, str(model))
+        self._model = call_handler(self.script.model_fn, str(model))
 
     def answer(self, body: str | bytes, content_type: str, accept: str) -> Any:
         """Send one request to the script; return its response."""
         script = self.script
         if hasattr(script, "transform_fn"):
-            return call(script.transform_fn, self._model, body, content_type, accept)
-        request = call(script.input_fn, body, content_type)
-        return call(script.output_fn, call(script.predict_fn, request, self._model), accept)
+            return call_handler(script.transform_fn, self._model, body, content_type, accept)
+        request = call_handler(script.input_fn, body, content_type)
+        return call_handler(
+            script.output_fn, call_handler(script.predict_fn, request, self._model), accept
+        )
 
 
-def call(function: Callable[..., Any], *arguments: Any) -> Any:
+def call_handler(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call the function and return its result; if it requires one more argument, that is a context
     of None.
     """
@@ -92,5 +96,5 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 if __name__ == "__main__":
     folder, file, kind, accepted, out = sys.argv[1:]
-    latency = measure(Path(folder), Path(file).read_bytes(), kind, accepted)
+    latency = measure_response_latency(Path(folder), Path(file).read_bytes(), kind, accepted)
     Path(out).write_text(json.dumps(latency), encoding="utf-8")

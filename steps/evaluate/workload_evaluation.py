@@ -29,7 +29,7 @@ from steps.evaluate.score_rows import (
     open_champion,
     place_model,
 )
-from steps.evaluate.score_table import Scores, list_tables, write
+from steps.evaluate.score_table import Scores, list_tables, write_scores
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import parse_typed
 from training.cpu_cores import fit_threads
@@ -42,7 +42,7 @@ from trainyard.common.errors import DataError
 from trainyard.common.hashes import file_sha256, files_sha256, lines_sha256
 
 
-def evaluate(options: argparse.Namespace) -> None:
+def evaluate_models(options: argparse.Namespace) -> None:
     """Score the models and baselines, and write the tables of scores and then evaluation.json."""
     fit_threads()
     # scikit-learn's OpenMP, which is loaded later, reads this variable: threads that wait for a
@@ -85,7 +85,7 @@ def evaluate(options: argparse.Namespace) -> None:
         | ({BASE: description[BASE]} if base else {})
         | {"training": {key: description["training"][key] for key in ("identity", "stretches")}},
     }
-    evaluation_document.write(options.root / "processing/output/evaluation", evaluation)
+    evaluation_document.write_evaluation(options.root / "processing/output/evaluation", evaluation)
 
 
 def _score_models(
@@ -102,7 +102,7 @@ def _score_models(
         rows = _score_rows(options, name, challenger, trained.source, model, test, slices)
         path = options.root / f"processing/output/scores/{name}.parquet"
         arn = options.champion if champion else None
-        write(path, rows, _build_header(name, arn, trained, challenger, test))
+        write_scores(path, rows, _build_header(name, arn, trained, challenger, test))
         return workload.metrics(Scores(path))
 
     return {
@@ -189,7 +189,7 @@ def _build_dataset_entry(train: Dataset, test: Dataset) -> dict[str, Any]:
     }
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(

@@ -74,13 +74,13 @@ def read_evaluation(path: Path) -> Any:
         return None
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     return build_parser(__doc__).parse_args(arguments)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     run(lambda: run_gate(options), options.root / "output/message")
 
 

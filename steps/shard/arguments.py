@@ -17,7 +17,7 @@ PATIENCE = 1800
 """Seconds that the first of several instances waits for the others, and the others for it."""
 
 
-def parse(arguments: list[str], description: str | None = None) -> argparse.Namespace:
+def parse_arguments(arguments: list[str], description: str | None = None) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter

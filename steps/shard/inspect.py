@@ -16,7 +16,7 @@ from rich.table import Table
 
 from training.command_line import run
 from training.data.dataset import Dataset
-from training.data.verify import verify
+from training.data.verify import verify_shards
 from trainyard.common.errors import DataError
 
 console = Console(soft_wrap=True)
@@ -97,7 +97,9 @@ def verify_split(name: str, dataset: Dataset) -> bool:
     )  # fmt: skip
     with Progress(*columns, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(name, total=int(dataset.manifests.bytes.sum()))
-        damages = list(verify(folder, dataset.manifests, lambda size: progress.advance(task, size)))
+        damages = list(
+            verify_shards(folder, dataset.manifests, lambda size: progress.advance(task, size))
+        )
     for damage in damages:
         console.print(f"[red]damaged[/] {damage.file}: {damage.reason}")
     if not damages:

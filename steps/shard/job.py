@@ -26,7 +26,13 @@ from importlib.util import find_spec
 
 from steps.job_main import run
 from steps.shard import manifests, pool, raw_objects, ray_cluster, shard_progress
-from steps.shard.arguments import build_plan, check_inputs, check_objects, find_input_folder, parse
+from steps.shard.arguments import (
+    build_plan,
+    check_inputs,
+    check_objects,
+    find_input_folder,
+    parse_arguments,
+)
 from steps.shard.manifests import check_share
 from steps.shard.pool import Pool, disk_full_errors
 from steps.shard.shard_plan import Plan
@@ -36,7 +42,7 @@ from trainyard.common.errors import TrainyardError
 log = logging.getLogger(__name__)
 
 
-def shard(options: argparse.Namespace) -> None:
+def write_shards(options: argparse.Namespace) -> None:
     """Read the raw objects, pack the samples, and write the manifests last.
 
     Raises:
@@ -54,14 +60,14 @@ def shard(options: argparse.Namespace) -> None:
 
         ray_program.shard_on_cluster(options)
         return
-    group = ray_cluster.read(options.root)
+    group = ray_cluster.read_instances(options.root)
     if len(group.hosts) == 1:
         _shard_on_one_instance(options, build_plan(options, group.host))
         return
     _check_ray()
     scratch = build_plan(options, group.host).scratch
-    # Next to the scratch folder, not in it, because ``manifests.prepare`` empties it while Ray
-    # runs.
+    # Next to the scratch folder, not in it, because ``manifests.prepare_output`` empties it while
+    # Ray runs.
     spill = scratch.with_name(f"{scratch.name}-ray")
     node_settings = (
         group, options.words, spill, options.processes, options.root / "output/message"
@@ -88,9 +94,9 @@ def _check_ray() -> None:
 
 def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
     """Write the whole dataset in this instance's processes, without Ray."""
-    manifests.prepare(plan, [plan.host])
+    manifests.prepare_output(plan, [plan.host])
     folder = find_input_folder(options)
-    objects = raw_objects.find(folder, plan.settings)
+    objects = raw_objects.find_raw_objects(folder, plan.settings)
     check_objects(objects, folder, options.inputs)
     from steps.shard import sorted_runs, survey_pass  # import pyarrow
 
@@ -100,10 +106,10 @@ def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
         check_share(corpus.count_records(), plan.max_bad_share)
         corpus_survey = survey_pass.survey_corpus(corpus, plan)
         # Written before any unit is packed, because the workers read the survey from its file.
-        shard_progress.write(corpus_survey, STEM, plan.progress)
+        shard_progress.write_progress(corpus_survey, STEM, plan.progress)
         check_inputs(corpus_survey, options.inputs)
         packed_units = pool.pack_units(corpus_survey.list_units(plan), plan, worker_pool)
-        manifests.finish(corpus_survey, packed_units, plan)
+        manifests.write_manifests(corpus_survey, packed_units, plan)
     sorted_runs.open_run.cache_clear()
     # The sorted runs (files of sorted records) are no longer needed.
     shutil.rmtree(plan.scratch, ignore_errors=True)
@@ -112,8 +118,8 @@ def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse(sys.argv[1:] if arguments is None else arguments, __doc__)
-    run(lambda: shard(options), options.root / "output/message")
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments, __doc__)
+    run(lambda: write_shards(options), options.root / "output/message")
 
 
 if __name__ == "__main__":

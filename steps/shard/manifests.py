@@ -19,7 +19,7 @@ from trainyard.common.errors import DataError
 log = logging.getLogger(__name__)
 
 
-def prepare(plan: Plan, hosts: Sequence[str]) -> None:
+def prepare_output(plan: Plan, hosts: Sequence[str]) -> None:
     """Create the output's folders, and remove what a killed run of this job left there.
 
     Raises:
@@ -31,17 +31,19 @@ def prepare(plan: Plan, hosts: Sequence[str]) -> None:
     shard_progress.remove_remains(plan)
 
 
-def finish(corpus_survey: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan) -> None:
+def write_manifests(
+    corpus_survey: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan
+) -> None:
     """Write the manifests of an instance, and the summary of its bad records."""
     content = summarize_bad_records(corpus_survey.objects)
     atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", content)
-    manifests = build(corpus_survey, packed, plan)
-    write(build_file_contents(manifests, plan, plan.host))
+    manifests = build_manifests(corpus_survey, packed, plan)
+    write_files(build_file_contents(manifests, plan, plan.host))
     for split in SPLITS:
         log_balance(manifests[split])
 
 
-def build(
+def build_manifests(
     corpus_survey: Survey, packed_units: Mapping[ShardObject, PackedUnit], plan: Plan
 ) -> dict[str, Manifest]:
     """Build one manifest for each of the plan's folders, with raw objects and units sorted by name.
@@ -58,11 +60,13 @@ def build(
         for entry in sorted(corpus_survey.objects, key=lambda entry: entry.name)
     ]
     units = len(corpus_survey.list_units(plan))
-    manifests = {table: _build(raw, units, packed_units, plan, table) for table in plan.tables}
+    manifests = {
+        table: _build_manifest(raw, units, packed_units, plan, table) for table in plan.tables
+    }
     return manifests | ({SUMMARY: manifests["train"]} if plan.summary else {})
 
 
-def _build(
+def _build_manifest(
     raw: list[Raw],
     units: int,
     packed_units: Mapping[ShardObject, PackedUnit],
@@ -120,7 +124,7 @@ def build_file_contents(
     return out
 
 
-def write(file_contents: Mapping[Path, bytes]) -> None:
+def write_files(file_contents: Mapping[Path, bytes]) -> None:
     """Write each file atomically, in the mapping's order."""
     for path, content in file_contents.items():
         atomic_file.write(path, content)

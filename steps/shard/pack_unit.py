@@ -24,7 +24,7 @@ from training.data.shard_writer import ShardWriter
 from trainyard.common.errors import DataError, TrainingError
 
 
-def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+def pack_unit(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
     """Gather and pack the records of one unit, and start to write its last shards.
 
     Return a function that waits until all shards are on the disk and then writes the unit's
@@ -54,7 +54,7 @@ def pack(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Calla
             parts |= split_summary.write_summary(
                 unit, plan, parts["train"], unit.bytes / max(total_bytes, 1)
             )
-        shard_progress.write(PackedUnit(splits=parts), unit.stem, plan.progress)
+        shard_progress.write_progress(PackedUnit(splits=parts), unit.stem, plan.progress)
 
     return finish
 
@@ -94,7 +94,7 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
             yield records, keys.split[mask][indices]
         # Delete the views first: ``forget`` releases memory pages that nothing may access any more.
         del part, keys
-        sorted_runs.forget(files)
+        sorted_runs.release_runs(files)
 
 
 class _Outlet:
@@ -133,7 +133,7 @@ class _Outlet:
 def _read_survey(folder: Path, corpus: str) -> Survey:
     """Return the survey. It is cached, so that a process reads it once and not for each unit."""
     sorted_runs.open_run.cache_clear()
-    corpus_survey = shard_progress.read(Survey, STEM, folder)
+    corpus_survey = shard_progress.read_progress(Survey, STEM, folder)
     if corpus_survey is None or corpus_survey.corpus != corpus:
         raise TrainingError(f"{folder}: the survey was removed while units were packed; run again")
     return corpus_survey

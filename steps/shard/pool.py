@@ -33,16 +33,16 @@ from trainyard.common.errors import DataError, TrainyardError
 Task = RawObject | ShardObject
 
 
-def begin(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+def begin_task(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
     """Do all of the task except waiting for the disk; return a function that does the waiting.
 
-    See ``read_object.write_sorted_runs`` and ``pack_unit.pack``. They are imported here because
-    the process that only waits for its workers does not need Arrow.
+    See ``read_object.write_sorted_runs`` and ``pack_unit.pack_unit``. They are imported here
+    because the process that only waits for its workers does not need Arrow.
     """
     if isinstance(task, ShardObject):
         from steps.shard import pack_unit
 
-        return pack_unit.pack(task, plan, advance)
+        return pack_unit.pack_unit(task, plan, advance)
     from steps.shard import read_object
 
     return read_object.write_sorted_runs(task, plan, advance)
@@ -202,7 +202,7 @@ def _run_in_turn(
             hold = _Hold(advance, previous and previous[1], plan.shard_bytes)
             with _name_errors(task, plan.output):
                 try:
-                    finish: Callable[[], str | None] = begin(task, plan, hold.count_bytes)
+                    finish: Callable[[], str | None] = begin_task(task, plan, hold.count_bytes)
                 except DataError as error:
                     # Queued like a success, so that results keep the order of the tasks.
                     finish = partial(str, error)
@@ -248,7 +248,7 @@ class _Worker:
     """A worker process, which does one task after the other."""
 
     def __init__(self, plan: Plan, threads: int) -> None:
-        self.process = WorkerProcess(_serve, plan, threads)
+        self.process = WorkerProcess(_run_worker, plan, threads)
         self.task: Task | None = None
         """Task that the worker is reading or packing."""
         self.writing_task: Task | None = None
@@ -299,7 +299,7 @@ class _Worker:
         )
 
 
-def _serve(pipe: Connection, plan: Plan, threads: int) -> None:
+def _run_worker(pipe: Connection, plan: Plan, threads: int) -> None:
     """Do tasks in a worker process until it is killed or the job's process has ended."""
     set_threads(threads)
     with suppress(EOFError):
@@ -361,7 +361,7 @@ def _run_tasks(
 
 def read_record(kind: type[Kind], stem: str, plan: Plan) -> Kind:
     """Return a finished task's record. Raises: TrainyardError: it is missing, or damaged."""
-    record = shard_progress.read(kind, stem, plan.progress)
+    record = shard_progress.read_progress(kind, stem, plan.progress)
     if record is None:
         raise TrainyardError(
             f"{plan.progress / stem}.json: the progress record of a finished task is missing or "

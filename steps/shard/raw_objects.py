@@ -114,7 +114,7 @@ def build_objects(folder: Path, data_files: Iterable[File], settings: str) -> li
     return sorted([*single, *several], key=lambda raw: (-raw.bytes, raw.name))
 
 
-def find(folder: Path, settings: str) -> list[RawObject]:
+def find_raw_objects(folder: Path, settings: str) -> list[RawObject]:
     """Return the raw objects of all files below ``folder``."""
     return build_objects(folder, list_files(folder), settings)
 

@@ -59,7 +59,7 @@ class Instances:
         return resolve_address(self.host) or LOOPBACK
 
 
-def read(root: Path) -> Instances:
+def read_instances(root: Path) -> Instances:
     """Read SageMaker's resourceconfig.json. Without it (outside SageMaker) there is one instance.
 
     If the instances' names cannot be resolved, the instances are processes of one machine. So that
@@ -199,7 +199,7 @@ class Node:
         # time to end this process first.
         if self._stopped.wait(GRACE if self._node else 0):
             return
-        job_main.report(
+        job_main.report_failure(
             TrainyardError(
                 f"{self.instances.host}: a process of Ray {what}; SIGKILL most often means out of "
                 "memory: use an instance type with more memory; or see the first instance's log, "

@@ -51,7 +51,7 @@ def run_as_head(node: Node, options: argparse.Namespace, patience: float) -> Non
         TrainyardError: an instance did not join, or is lost; a worker died; a disk is full.
     """
     hosts = node.instances.hosts
-    connect(node)
+    start_head(node)
     instances = [Instance(host) for host in hosts]
     # What the other instances are told if the block below ends in another way, by a signal or a
     # bug.
@@ -116,7 +116,7 @@ def translate_error(error: Exception) -> TrainyardError:
     return error
 
 
-def connect(node: Node) -> None:
+def start_head(node: Node) -> None:
     """Start the head, and connect to it.
 
     Raises:
@@ -185,7 +185,8 @@ class Program:
         self._gather(corpus, corpus_survey, units)
         packed_units = self._pack(units)
         self._wait_for_all([
-            self._place_task(instance, ray_tasks.finish).remote(instance, corpus_survey, own_units)
+            self._place_task(instance, ray_tasks.finish_instance).remote(
+                instance, corpus_survey, own_units)
             for instance, own_units in zip(self._instances, packed_units, strict=True)
         ])  # fmt: skip
 
@@ -307,7 +308,7 @@ class Program:
         results = self._log_pace("raw objects", [
             (
                 raw,
-                self._place_task(self._instances[number], ray_tasks.read).remote(
+                self._place_task(self._instances[number], ray_tasks.read_raw_object).remote(
                     self._instances[number], raw
                 ),
             )
@@ -362,7 +363,7 @@ class Program:
             task = ray_tasks.find_duplicates.options(num_returns=1 + len(streams))
             duplicates.append(task.remote(corpus_ref, *streams))
         marks = [
-            self._place_task(instance, ray_tasks.mark).remote(
+            self._place_task(instance, ray_tasks.mark_left_out).remote(
                 instance, runs, spans, *(refs[1 + number] for refs in duplicates)
             )
             for number, (instance, runs) in enumerate(
@@ -444,7 +445,7 @@ class Program:
         pieces = []
         for instance, own in zip(self._instances, wave_runs, strict=True):
             if own and flat:
-                task = self._place_task(instance, ray_tasks.cut, num_returns=len(flat))
+                task = self._place_task(instance, ray_tasks.cut_spans, num_returns=len(flat))
                 cuts = task.remote(instance, own, flat)
                 # Ray returns a list of references only if a task has several results.
                 pieces.append(cuts if len(flat) > 1 else [cuts])
@@ -452,7 +453,7 @@ class Program:
         for instance, own in zip(self._instances, spans, strict=True):
             columns = [cuts[first + n] for n in range(len(own)) for cuts in pieces]
             first += len(own)
-            task = self._place_task(instance, ray_tasks.gather)
+            task = self._place_task(instance, ray_tasks.gather_spans)
             gathered.append(task.remote(instance, number, own, *columns))
         return gathered
 
@@ -465,7 +466,7 @@ class Program:
         results = self._log_pace("units", [
             (
                 unit,
-                self._place_task(self._instances[number], ray_tasks.pack).remote(
+                self._place_task(self._instances[number], ray_tasks.pack_unit_on).remote(
                     self._instances[number], unit
                 ),
             )

@@ -59,7 +59,7 @@ def _read_job(instance: Instance) -> tuple[Plan, Path]:
     """Return the instance's plan and input folder."""
     # Ray runs one task on each core, so each task uses one thread.
     set_threads(1)
-    options = arguments.parse([*instance.words] or json.loads(os.environ[JOB]))
+    options = arguments.parse_arguments([*instance.words] or json.loads(os.environ[JOB]))
     return arguments.build_plan(options, instance.host), arguments.find_input_folder(options)
 
 
@@ -83,14 +83,14 @@ def list_raw_data(instance: Instance, hosts: Sequence[str]) -> HostState:
     """Prepare the output folder; return the instance's raw files, identity and free disk space."""
     plan, folder = _read_job(instance)
     with disk_full_errors(plan.output):
-        manifests.prepare(plan, hosts)
+        manifests.prepare_output(plan, hosts)
         files = raw_objects.list_files(folder) if folder.is_dir() else []
         identity = json.dumps([plan.settings, plan.max_bad_share])
         return HostState(files, identity, shutil.disk_usage(plan.output).free)
 
 
 @ray.remote
-def read(instance: Instance, raw: RawObject) -> Read | str:
+def read_raw_object(instance: Instance, raw: RawObject) -> Read | str:
     """Read a raw object into sorted runs; return its progress record, or the error in its data."""
     plan, folder = _read_job(instance)
     # Replace the path by the one on the instance that runs this task.
@@ -99,7 +99,7 @@ def read(instance: Instance, raw: RawObject) -> Read | str:
 
 
 @ray.remote
-def pack(instance: Instance, unit: ShardObject) -> PackedUnit | str:
+def pack_unit_on(instance: Instance, unit: ShardObject) -> PackedUnit | str:
     """Pack a unit; return its progress record, or the error in its data."""
     return _run_task(unit, PackedUnit, unit.stem, _read_plan(instance))
 
@@ -108,7 +108,7 @@ def _run_task(task: pool.Task, kind: type, stem: str, plan: Plan) -> Any:
     """Run the task; return its progress record, or the error in its data as text."""
     try:
         with disk_full_errors(plan.output):
-            pool.begin(task, plan, lambda size: None)()
+            pool.begin_task(task, plan, lambda size: None)()
     except DataError as error:
         return str(error)
     return pool.read_record(kind, stem, plan)
@@ -141,7 +141,7 @@ def find_duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[An
 
 
 @ray.remote
-def mark(
+def mark_left_out(
     instance: Instance, runs: Sequence[OwnRun], spans: Sequence[tuple[int, int]], *masks: bytes
 ) -> None:
     """Write to LEFT_OUT which of an instance's records are left out.
@@ -169,7 +169,7 @@ def mark(
 
 
 @ray.remote
-def cut(instance: Instance, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
+def cut_spans(instance: Instance, runs: Sequence[OwnRun], spans: Sequence[Span]) -> Any:
     """Return for each span the keys and content of the records in these runs that are kept.
 
     If there is only one span, the result is not in a list, because that is what Ray expects of a
@@ -196,14 +196,14 @@ def cut(instance: Instance, runs: Sequence[OwnRun], spans: Sequence[Span]) -> An
 
 
 @ray.remote
-def gather(
+def gather_spans(
     instance: Instance, wave: int, spans: Sequence[Span], *pieces: Any
 ) -> list[tuple[str, RunFile]]:
     """Write the records of an instance's spans as runs; return each run with its first folder.
 
-    ``pieces`` are the results of ``cut``: those of the first span from each instance, then those of
-    the next span. They are arguments of the task so that Ray starts it when they have arrived. If
-    the task itself waited for them, Ray would start another worker in the meantime.
+    ``pieces`` are the results of ``cut_spans``: those of the first span from each instance, then
+    those of the next span. They are arguments of the task so that Ray starts it when they have
+    arrived. If the task itself waited for them, Ray would start another worker in the meantime.
     """
     plan = _read_plan(instance)
     folder, limit = plan.scratch / GATHERED, min(RUN_BYTES, plan.shard_bytes)
@@ -229,7 +229,7 @@ def write_survey_and_delete_runs(instance: Instance, corpus_survey: Survey) -> N
     """
     plan = _read_plan(instance)
     with disk_full_errors(plan.progress):
-        shard_progress.write(corpus_survey, survey.STEM, plan.progress)
+        shard_progress.write_progress(corpus_survey, survey.STEM, plan.progress)
     # Delete files only: the folder of the gathered runs is in the same folder, and is still needed.
     for path in plan.scratch.iterdir():
         if path.is_file():
@@ -237,13 +237,13 @@ def write_survey_and_delete_runs(instance: Instance, corpus_survey: Survey) -> N
 
 
 @ray.remote
-def finish(
+def finish_instance(
     instance: Instance, corpus_survey: Survey, packed: dict[ShardObject, PackedUnit]
 ) -> None:
     """Write the instance's manifests, and delete its scratch folder. This is its last task."""
     plan = _read_plan(instance)
     with disk_full_errors(plan.output):
-        manifests.finish(corpus_survey, packed, plan)
+        manifests.write_manifests(corpus_survey, packed, plan)
     shutil.rmtree(plan.scratch, ignore_errors=True)
     with suppress(OSError):
         plan.scratch.parent.rmdir()

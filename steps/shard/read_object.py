@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from steps.shard import shard_progress
 from steps.shard.manifests import Quarantine
 from steps.shard.raw_objects import RawObject
-from steps.shard.readers import read
+from steps.shard.readers import read_records
 from steps.shard.readers.batch import decode_dictionary
 from steps.shard.record_hashes import hash_column, record_hashes, split_numbers
 from steps.shard.shard_plan import Plan
@@ -67,7 +67,7 @@ def write_sorted_runs(
             reasons=quarantine.reasons,
             runs=runs,
         )
-        shard_progress.write(progress_record, raw.unit, plan.progress)
+        shard_progress.write_progress(progress_record, raw.unit, plan.progress)
 
     return finish
 
@@ -83,7 +83,7 @@ class Records:
     def __iter__(self) -> Iterator[tuple[Keys, pa.RecordBatch]]:
         """Yield batches: (keys, the packing's columns with categories as plain strings)."""
         columns = self._plan.columns
-        for batch in read(self._raw.path, columns, self._raw.files, int(self._plan.inputs)):
+        for batch in read_records(self._raw.path, columns, self._raw.files, int(self._plan.inputs)):
             self.count += len(batch.records) + len(batch.bad_records)
             self._quarantine.add(batch.bad_records, self.count)
             if len(batch.records):

@@ -69,13 +69,13 @@ class PackedUnit(Record):
     splits: dict[str, Part]
 
 
-def write(record: Record, stem: str, folder: Path) -> None:
+def write_progress(record: Record, stem: str, folder: Path) -> None:
     """Write the record. All files that it names must already have been written."""
     body = record.model_dump_json().encode()
     atomic_file.write(folder / f"{stem}.json", _compute_checksum(body).encode() + b"\n" + body)
 
 
-def read(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
+def read_progress(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
     """Return the record; None if it is missing, incomplete or damaged."""
     try:
         return parse_record(kind, (folder / f"{stem}.json").read_bytes())

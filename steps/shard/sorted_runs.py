@@ -93,7 +93,7 @@ class RunWriter:
         # Written in one piece, because the pages of a file written in several cost more to map.
         content = sink.getvalue()
         name = f"{self._stem}-{len(self._runs):05d}.arrow"
-        atomic_file.begin(self._folder / name, memoryview(content)).finish(durable=False)
+        atomic_file.write_draft(self._folder / name, memoryview(content)).finish(durable=False)
         self._runs.append(
             RunFile(
                 name=name,
@@ -187,7 +187,7 @@ def read_part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | N
     return Part(pieces, np.repeat(np.array(ranks, np.int64), counts)) if pieces else None
 
 
-def forget(runs: Sequence[tuple[Path, int]]) -> None:
+def release_runs(runs: Sequence[tuple[Path, int]]) -> None:
     """Release the memory that ``read_part`` has read. Call it only when its result is no longer
     used.
     """
@@ -213,7 +213,7 @@ def read_keys(
         yield pa.concat_batches(pieces), counts
         # The caller is done with this range. Nothing may access the pages after they are released.
         del pieces
-        forget([(path, 0) for path in paths])
+        release_runs([(path, 0) for path in paths])
 
 
 SURVEY_KEYS = KEYS[:3]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from steps import job_main
-from steps.job_arguments import add_options, read
+from steps.job_arguments import add_options, read_typed_settings
 from steps.workload_settings import overlay_settings, separate_settings
 from training.config import TrainConfig
 from training.in_place_restart import Attempt, refuse_failed_attempt
@@ -28,7 +28,7 @@ from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
 from trainyard.common.process import exclude_from_gc
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments.
 
     They are every field of TrainConfig, the workload, those of its settings that a search varies,
@@ -59,12 +59,12 @@ def read_config(options: argparse.Namespace) -> TrainConfig:
             expected.
     """
     try:
-        return read(options, TrainConfig, "hyperparameter")
+        return read_typed_settings(options, TrainConfig, "hyperparameter")
     except ValueError as error:
         raise TrainingError(str(error)) from None
 
 
-def train(options: argparse.Namespace, steps: list[int]) -> None:
+def run_training(options: argparse.Namespace, steps: list[int]) -> None:
     """Build the training from the arguments, run it, and let rank 0 save the model.
 
     The number of each step that is reported is added to ``steps``.
@@ -82,7 +82,7 @@ def train(options: argparse.Namespace, steps: list[int]) -> None:
     if refusal := explain_unfit_torch(session_fields["config"], torch.__version__):
         raise TrainingError(refusal)
     training = session.JobSettings(**session_fields)
-    built = session.build(training)
+    built = session.build_training(training)
     # The callback is called in the watchdog's thread, because the main thread may never return from
     # a collective.
     session.run(training, built, steps, lambda error: _end_at_once(error, failure))
@@ -119,7 +119,7 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def report_failure(error: TrainyardError, failure: Path) -> None:
-    """Report the error like ``job_main.report``, but not a lost rank while torchrun restarts it."""
+    """Report the error as ``job_main`` does, but not a lost rank that torchrun restarts."""
     attempt = Attempt.read()
     if attempt.is_restarted_after(error):
         print(f"error: {error}", flush=True)
@@ -128,7 +128,7 @@ def report_failure(error: TrainyardError, failure: Path) -> None:
         error = LostRankError(
             f"{error}; restarted {attempt.max_restarts} times already (train.max_restarts)"
         )
-    job_main.report(error, failure)
+    job_main.report_failure(error, failure)
 
 
 def _end_at_once(error: LostRankError, failure: Path) -> None:
@@ -141,11 +141,11 @@ def _end_at_once(error: LostRankError, failure: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
     failure = options.root / "output/failure"
     steps: list[int] = []
     try:
-        job_main.run(lambda: train(options, steps), failure, report_failure)
+        job_main.run(lambda: run_training(options, steps), failure, report_failure)
     except Exception as error:
         if not Attempt.read().is_restarted_after(error, has_stepped=bool(steps)):
             job_main.write_message(f"{type(error).__name__}: {error}", failure)

@@ -119,7 +119,7 @@ def train_step(
         training_image=image,
         source_code=program.source_code,
         distributed=program.distributed,
-        compute=_compute(context, config),
+        compute=_build_compute(context, config),
         networking=_build_networking(context),
         stopping_condition=StoppingCondition(
             max_runtime_in_seconds=config.max_runtime_minutes * 60, **wait_limit
@@ -161,7 +161,7 @@ def train_step(
     )
 
 
-def _compute(context: StepContext, config: TrainStepConfig) -> Compute:
+def _build_compute(context: StepContext, config: TrainStepConfig) -> Compute:
     return Compute(
         instance_type=context.parameters["TrainInstanceType"],
         instance_count=context.parameters["TrainInstanceCount"],

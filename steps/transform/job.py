@@ -23,7 +23,7 @@ from steps.shard import raw_objects
 from steps.shard import ray_cluster as job_instances
 from steps.shard.manifests import REASONS, check_share
 from steps.shard.raw_objects import RawObject
-from steps.shard.readers import read, refuse_unknown
+from steps.shard.readers import read_records, refuse_unknown
 from steps.shard.readers.batch import Batch, reject_records
 from steps.shard.survey import Counts
 from steps.transform.settings import TransformSettings
@@ -103,7 +103,7 @@ class Scoring:
         """Yield the records in batches of at most PART good ones."""
         # A column that is both kept and in the request has the request's kind, so that comes last.
         kept_columns = {name: Column("category", required=False) for name in self.keep}
-        for batch in read(raw.path, {**kept_columns, **self.columns}, raw.files):
+        for batch in read_records(raw.path, {**kept_columns, **self.columns}, raw.files):
             # If there are no good records, yield one batch anyway, because of the bad ones.
             for start in range(0, len(batch.records), PART) or [0]:
                 bad_records = [] if start else batch.bad_records
@@ -161,16 +161,19 @@ def _format_line(raw: RawObject, line: int, **more: Any) -> bytes:
 log = logging.getLogger(__name__)
 
 
-def transform(options: argparse.Namespace) -> None:
+def transform_files(options: argparse.Namespace) -> None:
     """Score every file, and write the summary last.
 
     Raises:
         DataError: there are no files, one of them cannot be read, or too many records are bad.
     """
     fit_threads()
-    inputs, instances = options.root / "processing/input", job_instances.read(options.root)
+    inputs, instances = (
+        options.root / "processing/input",
+        job_instances.read_instances(options.root),
+    )
     scoring = _load_scoring(options)
-    objects = raw_objects.find(inputs / "records", json_sha256([*scoring.columns]))
+    objects = raw_objects.find_raw_objects(inputs / "records", json_sha256([*scoring.columns]))
     refuse_unknown(raw.name for raw in objects if not raw.files)
     # With fewer files than instances, some instances have no file.
     if not objects and len(instances.hosts) == 1:
@@ -212,7 +215,7 @@ def _load_scoring(options: argparse.Namespace) -> Scoring:
     )
 
 
-def parse(arguments: list[str]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
@@ -220,8 +223,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    options = parse(sys.argv[1:] if arguments is None else arguments)
-    run(lambda: transform(options), options.root / "output/message")
+    options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+    run(lambda: transform_files(options), options.root / "output/message")
 
 
 if __name__ == "__main__":

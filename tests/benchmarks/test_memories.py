@@ -15,7 +15,7 @@ STATED = [one for one in memories.peaks(SOURCES) if one.source not in SILENT]
 
 
 def test_published_peaks_are_foreseen():
-    found = [memory.foresee(one.setting).peak for one in STATED]
+    found = [memory.predict_memory(one.setting).peak for one in STATED]
     pairs = list(zip(STATED, found, strict=True))
     assert mean(abs(peak.p50 / one.measured - 1) <= 0.1 for one, peak in pairs) >= 0.85
     assert mean(peak.p10 <= one.measured <= peak.p90 for one, peak in pairs) >= 0.8
@@ -35,11 +35,11 @@ def test_the_interval_holds_what_it_is_fitted_to(factor: float):
     rows = []
     for micro_batch in range(1, 6):
         given = setting.model_copy(update={"micro_batch": micro_batch})
-        found = memory.foresee(given, constants=memory.Constants(0.0, 1, 1, 1, 0))
+        found = memory.predict_memory(given, constants=memory.Constants(0.0, 1, 1, 1, 0))
         stays = sum(found.categories[name].p50 for name in memory.STAYS)
         rows.append(Peak("made", given, stays + (found.peak.p50 - stays) * factor))
     fitted = memories.fit(rows)
     for one in rows:
-        peak = memory.foresee(one.setting, constants=fitted).peak
+        peak = memory.predict_memory(one.setting, constants=fitted).peak
         assert peak.p10 <= one.measured * 1.001
         assert peak.p90 >= one.measured * 0.999

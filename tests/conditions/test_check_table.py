@@ -41,7 +41,7 @@ USED = """
 import json, sys
 from pathlib import Path
 from conditions.gate_arguments import build_arguments
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.run_report.run_progress import build_checks_table
 from pipelines.run_report import run_pictures as pictures
 from pipelines.run_report.run_panels import PANELS
@@ -51,7 +51,7 @@ from trainyard.terminal import console
 
 root = Path(sys.argv[1])
 def load_with(most):
-    return load(Path("recipes/laptop.yaml"), [f"gate={{max_parameters: {most}}}"]).gate
+    return load_recipe(Path("recipes/laptop.yaml"), [f"gate={{max_parameters: {most}}}"]).gate
 
 gate = load_with(5)
 try:
@@ -65,7 +65,7 @@ evaluation = {"model": {"parameters": 7}, "dataset": {"fingerprint": "f"}}
 folder = root / "processing/input/evaluation"
 folder.mkdir(parents=True)
 (folder / "evaluation.json").write_text(json.dumps(evaluation))
-found = job.judge_evaluation(job.parse([*told, "--root", str(root)]))
+found = job.judge_evaluation(job.parse_arguments([*told, "--root", str(root)]))
 print(found["verdict"], found["reason"], found["kinds"]["toy"])
 console.print(build_checks_table(found))
 [panel] = [one for one in PANELS if "gate" in one.reads]

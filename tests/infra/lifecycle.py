@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainyard.permissions.role_template import read
+from trainyard.permissions.role_template import parse_template
 
 STORAGE = Path(__file__).parent.parent.parent / "infra/storage.yaml"
 EXPIRES = ("ExpirationInDays", "ExpirationDate")
@@ -13,7 +13,9 @@ EXPIRES = ("ExpirationInDays", "ExpirationDate")
 @cache
 def rules(root: str) -> list[dict[str, Any]]:
     """Return the bucket's enabled rules with their prefixes for a pipeline below ``root``."""
-    bucket = read(STORAGE.read_text(encoding="utf-8"), STORAGE.name)["Resources"]["Bucket"]
+    bucket = parse_template(STORAGE.read_text(encoding="utf-8"), STORAGE.name)["Resources"][
+        "Bucket"
+    ]
     found = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
     return [rule | {"Prefix": _prefix(rule, root)} for rule in found if rule["Status"] == "Enabled"]
 

@@ -18,18 +18,18 @@ from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
 from trainyard.common.errors import DefinitionError
-from trainyard.emulator.events.event_patterns import parse
+from trainyard.emulator.events.event_patterns import parse_event_pattern
 from trainyard.emulator.events.event_rules import make_event, render_target_input
 from trainyard.emulator.events.eventbridge import PACKAGE, SOURCE
 from trainyard.permissions.pipeline_subject import Subject
-from trainyard.permissions.policy_answer import compare
+from trainyard.permissions.policy_answer import compare_policies
 from trainyard.permissions.role_template import (
     build_template,
     derive_policy,
-    dump,
+    dump_yaml,
     extract_policies,
     list_roles,
-    read,
+    parse_template,
 )
 from trainyard.permissions.statements import WILDCARD_REASONS
 
@@ -46,7 +46,7 @@ SERVING = INFRA / "serving.yaml"
 
 @cache
 def load(path: Path) -> dict[str, Any]:
-    return read(path.read_text(encoding="utf-8"), path.name)
+    return parse_template(path.read_text(encoding="utf-8"), path.name)
 
 
 def resources(path: Path, kind: str) -> Iterator[tuple[str, dict]]:
@@ -89,16 +89,16 @@ def test_every_role_takes_the_accounts_permissions_boundary():
 
 def test_the_roles_in_the_repository_are_what_the_command_prints_and_are_read_back(prod: Subject):
     made = build_template(prod, {role: derive_policy(prod, role) for role in ROLES})
-    printed = HEAD.format(recipe="recipes/prod.yaml") + dump(made)
+    printed = HEAD.format(recipe="recipes/prod.yaml") + dump_yaml(made)
     assert (INFRA / "roles.yaml").read_text(encoding="utf-8") == printed, (
         "python -m pipelines.permissions --recipe recipes/prod.yaml --template > infra/roles.yaml"
     )
     read_back = load(INFRA / "roles.yaml")
     given = extract_policies(read_back, prod, "roles.yaml")
-    assert {role: compare(derive_policy(prod, role), policy) for role, policy in given.items()} == {
-        role: [] for role in ROLES
-    }
-    text = dump(read_back["Resources"])  # nothing of one account is left
+    assert {
+        role: compare_policies(derive_policy(prod, role), policy) for role, policy in given.items()
+    } == {role: [] for role in ROLES}
+    text = dump_yaml(read_back["Resources"])  # nothing of one account is left
     for literal in ("111122223333", "us-east-1", "arn:aws:", "example-corp-trainyard"):
         assert literal not in text
 
@@ -131,9 +131,9 @@ def test_an_edited_template_is_told_by_role_and_one_role_for_both_makes_none(pro
     policy = of_policy(edited, "JobRole")["Policies"][0]["PolicyDocument"]
     policy["Statement"][0]["Resource"][0] = "*"
     given = extract_policies(edited, prod, "roles.yaml")
-    told = [str(d) for d in compare(derive_policy(prod, "job"), given["job"])]
+    told = [str(d) for d in compare_policies(derive_policy(prod, "job"), given["job"])]
     assert told == ["excess Read: s3:GetObject on *"]
-    assert not compare(derive_policy(prod, "pipeline"), given["pipeline"])
+    assert not compare_policies(derive_policy(prod, "pipeline"), given["pipeline"])
     alone = Subject(name="p", region="us-east-1", role=prod.role, document={"Steps": []})
     with pytest.raises(DefinitionError, match=r"set aws\.job_role to a role other than aws\.role"):
         build_template(alone, {})
@@ -353,7 +353,7 @@ def test_a_package_is_deployed_when_it_is_approved_and_its_arn_is_a_variable():
         "ModelApprovalStatus": "Approved",
         "UpdatedModelPackageFields": ["ModelApprovalStatus", "ApprovalDescription"],
     }
-    matches = parse(json.dumps(pattern))
+    matches = parse_event_pattern(json.dumps(pattern))
     event = make_event(SOURCE, PACKAGE, detail, [])
     assert matches(event)
     for other in ({"ModelApprovalStatus": "Rejected"}, {"ModelPackageGroupName": "others"},

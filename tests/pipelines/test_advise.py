@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from pipelines.advice.training_setting import derive_recipe_training
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.validate import validate_recipe as validated
 from tests.conftest import call_module
 
@@ -26,7 +26,7 @@ def test_the_written_recipe_is_valid_and_makes_what_was_advised(tmp_path: Path):
     arguments = ("--recipe", str(PROD), "--max-nodes", "8", "--set", "gate.min_examples=9")
     out = advise(*arguments, "--apply", str(place), "--json").stdout
     best = json.loads(out)["advised"][0]
-    recipe = load(place)
+    recipe = load_recipe(place)
     assert recipe.gate.min_examples == 9
     assert recipe.train.instance_count == best["instances"]
     setting = derive_recipe_training(recipe).setting
@@ -56,7 +56,7 @@ def test_a_recipe_of_a_laptop_is_advised_for_machines_that_are_named(tmp_path: P
     place = tmp_path / "gpu.yaml"
     named = ("--instances", "ml.g5.12xlarge", "--max-nodes", "2", "--apply", str(place))
     assert advise("--recipe", "recipes/laptop.yaml", *named).returncode == 0
-    assert load(place).train.instance_type == "ml.g5.12xlarge"
+    assert load_recipe(place).train.instance_type == "ml.g5.12xlarge"
 
 
 def test_fallbacks_are_advised_too_and_do_not_stand_twice(tmp_path: Path):
@@ -65,7 +65,7 @@ def test_fallbacks_are_advised_too_and_do_not_stand_twice(tmp_path: Path):
     few = ("--max-nodes", "4", "--set", fallback, "--budget", "1e9")
     done = advise("--recipe", str(PROD), *few, "--json", "--apply", str(place))
     assert len(json.loads(done.stdout)["question"]["instances"]) == 3
-    train = load(place).train
+    train = load_recipe(place).train
     assert train.instance_type == "ml.p5.48xlarge"
     assert train.fallback_instance_types == ("ml.p4de.24xlarge",)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow, pytest.mark.timeout(900)]
 RECIPE = "recipes/laptop.yaml"
@@ -23,7 +23,7 @@ SAID = re.compile(r"pipeline \S+: (\w+) \(definition (\w+), (\d+) bytes of code 
 
 
 def test_ten_clones_have_one_definition(tmp_path):
-    with serve(state=tmp_path / "aws") as endpoint:
+    with serve_emulator(state=tmp_path / "aws") as endpoint:
         definitions = set[str]()
         assert [differs(tmp_path, n, endpoint, definitions) for n in range(10)] == [""] * 10
 

@@ -17,7 +17,7 @@ from pipelines.compile.package_lock import parse_lock
 from pipelines.compile.training_inputs import build_loop_parts
 from pipelines.definition import CHECKOUT, build, split_argument
 from pipelines.recipe.environments import resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from training.workloads.tabular import config
 from trainyard.common.errors import RecipeError
 
@@ -33,7 +33,7 @@ REQUESTS = {
 
 @functools.cache
 def compile_recipe(path: str, *overrides: str):
-    recipe = load(Path(path), overrides)
+    recipe = load_recipe(Path(path), overrides)
     return build(
         recipe, resolve_account(recipe.aws), commit="0" * 40, source=None, home=Path(path).parent
     )
@@ -178,10 +178,10 @@ def make_record_reference(name: str) -> dict:
     ],
 )  # fmt: skip
 def test_the_shard_job_understands_what_the_step_tells_it(overrides, expected):
-    from steps.shard.job import parse
+    from steps.shard.job import parse_arguments
 
     shard = find_steps("recipes/laptop.yaml", *overrides)["Shard"]
-    options = vars(parse(shard["Arguments"]["AppSpecification"]["ContainerArguments"]))
+    options = vars(parse_arguments(shard["Arguments"]["AppSpecification"]["ContainerArguments"]))
     assert {name: options[name] for name in expected} == expected
     outputs = shard["Arguments"]["ProcessingOutputConfig"]["Outputs"]
     assert [output["OutputName"] for output in outputs] == [
@@ -200,14 +200,14 @@ COMPARING = ("gate={max_bits_per_byte: 2.8, below_baseline: bigram}",
 
 def test_the_gate_job_understands_what_the_step_tells_it():
     from conditions.gate_arguments import read_demands
-    from steps.gate.job import parse
+    from steps.gate.job import parse_arguments
 
     definition = compile_recipe("recipes/laptop.yaml", *COMPARING)
     gate = steps(json.loads(definition.body))["Gate"]["Arguments"]
     words = resolve_references(gate["AppSpecification"]["ContainerArguments"])
     assert len(words) <= 100 and max(map(len, words)) <= 256  # what the service takes
     words[words.index("--look") + 1] = "3"
-    options = parse(words)
+    options = parse_arguments(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
     assert read_demands(options)["range"] == {"next_token_accuracy": 1}
     assert read_demands(options)["clip"] == {"loss": 0.5}
@@ -285,7 +285,7 @@ def test_a_change_changes_the_code_of_the_steps_that_carry_it(copy, monkeypatch,
 
 
 def test_other_code_trains_into_a_folder_of_its_own(copy: Path):
-    recipe = load(Path("recipes/laptop.yaml"))
+    recipe = load_recipe(Path("recipes/laptop.yaml"))
     train = find_steps("recipes/laptop.yaml")["Train"]["Arguments"]
     before = train["CheckpointConfig"]["S3Uri"].rpartition("/")[2]
     names = {}
@@ -404,7 +404,7 @@ def test_tensorboards_files_are_copied_and_its_package_installed_where_it_is_ask
     ],
 )  # fmt: skip
 def test_the_train_step_installs_what_its_trackers_need(overrides, expected):
-    packages = load(Path("recipes/laptop.yaml"), overrides).train.packages
+    packages = load_recipe(Path("recipes/laptop.yaml"), overrides).train.packages
     assert [re.split("[<>=]", package)[0] for package in packages] == expected
 
 

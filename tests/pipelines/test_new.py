@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.new import NAME, PACKAGE, TEMPLATES, list_kinds, write_project
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from training.export import shipped_files
 from trainyard.common.errors import RecipeError
 
@@ -42,7 +42,7 @@ def test_projects_are_written_with_their_own_names_in_good_style(project, run_py
         assert len(files) == len(list(shipped_files.iter_files(TEMPLATES / kind)))
         for path in files:
             assert not re.search(rf"\b({NAME}|{PACKAGE})\b", f"{path}\n{path.read_text()}")
-        assert load(folder / "recipe.yaml").pipeline.name == f"somebodys-{kind}"
+        assert load_recipe(folder / "recipe.yaml").pipeline.name == f"somebodys-{kind}"
     config = Path(__file__).parents[2] / "pyproject.toml"
     for words in (("check",), ("format", "--check")):
         done = run_python(

@@ -10,7 +10,7 @@ from pipelines.approve import approve
 from pipelines.deploy import prepare_release
 from pipelines.endpoint.rollout import deploy_release
 from pipelines.promote import promote
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.verification import verify
 from tests.promotion import (
     BUCKETS,
@@ -112,7 +112,7 @@ def _empty(accounts: Accounts, number: str) -> None:
 
 def _deploy_package(accounts: Accounts, package: str) -> dict:
     """Deploy the package in prod, and return the endpoint's answer."""
-    recipe, said = load(accounts.recipe, [], "prod"), []
+    recipe, said = load_recipe(accounts.recipe, [], "prod"), []
     with accounts.acting(PROD):
         outcome = deploy_release(prepare_release(package, recipe, quick=True), said.append)
     assert outcome.is_serving and said[-1] == "live: InService"

@@ -12,7 +12,7 @@ from pipelines.endpoint import rollout
 from pipelines.endpoint.endpoint_requests import Release
 from pipelines.endpoint.rollout import deploy_release
 from pipelines.infrastructure.removal_plan import list_leftovers
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.upsert import upsert
 from tests.conftest import CHECKOUT, call_module
 from tests.pipelines.endpoint.test_rollout import register_package
@@ -94,7 +94,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
     s3, sagemaker = aws
     monkeypatch.setattr(rollout, "POLL_SECONDS", 0.2)
     group, sets = "trainyard-laptop", ["deploy.endpoint=live", "deploy.capture_share=1"]
-    recipe, compiled = load(LAPTOP, sets), from_recipe(LAPTOP, sets)
+    recipe, compiled = load_recipe(LAPTOP, sets), from_recipe(LAPTOP, sets)
     upsert(compiled)
     bucket, name = compiled.assets[0].bucket, compiled.name
     sagemaker.create_model_package_group(ModelPackageGroupName=group)
@@ -134,7 +134,7 @@ def test_what_serves_a_package_stays_as_long_as_it_and_captured_requests_stay(aw
 
     # an endpoint that serves another model is not the pipeline's
     sagemaker.create_model_package_group(ModelPackageGroupName="others")
-    recipe = load(LAPTOP, ["deploy.endpoint=shared"])
+    recipe = load_recipe(LAPTOP, ["deploy.endpoint=shared"])
     assert deploy_release(
         Release(recipe, register_package(2, 1.0, "others"), ROLE, "s3://b/c"), print
     ).is_serving

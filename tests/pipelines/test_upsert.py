@@ -45,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def state(sagemaker) -> deployed_pipeline.State:
-    found = deployed_pipeline.describe(sagemaker, NAME)
+    found = deployed_pipeline.describe_deployed_pipeline(sagemaker, NAME)
     assert found
     return found.state
 
@@ -294,5 +294,5 @@ def test_credentials_of_another_account_change_nothing(aws, monkeypatch: pytest.
     with pytest.raises(PlanError, match=r"for account 444455556666, .* to 123456789012 \(arn:"):
         upsert(replace(definition("1"), account="444455556666"))
     assert made == ["GetCallerIdentity"]
-    assert deployed_pipeline.describe(sagemaker, NAME) is None
+    assert deployed_pipeline.describe_deployed_pipeline(sagemaker, NAME) is None
     assert upsert(replace(definition("1"), account="123456789012")).change == "created"

@@ -30,7 +30,7 @@ def clean_aws(environment: Mapping[str, str], monkeypatch: Any) -> tuple[Any, An
         monkeypatch.setenv(name, value)
     boto3.setup_default_session()  # without what another test listens to
     s3, sagemaker = create_client("s3", "us-east-1"), create_client("sagemaker", "us-east-1")
-    if deployed_pipeline.describe(sagemaker, NAME):
+    if deployed_pipeline.describe_deployed_pipeline(sagemaker, NAME):
         sagemaker.delete_pipeline(PipelineName=NAME)
     s3.create_bucket(Bucket="bkt")
     for item in s3.list_objects_v2(Bucket="bkt").get("Contents", ()):

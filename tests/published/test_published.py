@@ -10,7 +10,7 @@ import pytest
 from benchmarks.harness import show_outcomes
 from tests.published.asking import Asker, difference
 from tests.published.rows import File, RowError, files, read
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 WRONG = """
 kind: seeded
@@ -38,7 +38,10 @@ OUTCOMES = ("agree", "differ", "argued", "cannot be asked")
 
 def ask_files(chosen: Iterable[File]) -> list[dict[str, str]]:
     """Ask a fresh emulator for every row of the files."""
-    with tempfile.TemporaryDirectory(prefix="published-") as state, serve(Path(state)) as endpoint:
+    with (
+        tempfile.TemporaryDirectory(prefix="published-") as state,
+        serve_emulator(Path(state)) as endpoint,
+    ):
         asker = Asker(endpoint)
         return [row for file in chosen for row in asker.judge_rows(file, file.rows)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.build_image import mounts
+from scripts.build_image import iter_mounts
 from tests.conftest import CHECKOUT
 from tests.container_images import make_base, needs_engine
 from trainyard.emulator.containers.container_engine import (
@@ -27,7 +27,7 @@ def test_a_build_gets_pips_settings_and_what_they_name(tmp_path: Path) -> None:
         "find-links": f"{wheels} {tmp_path}/gone",
         "extra-index-url": f"https://example.com/simple file://{index}/simple",
     }
-    found = list(mounts(named, tmp_path / "pip.conf"))
+    found = list(iter_mounts(named, tmp_path / "pip.conf"))
     assert found[0] == f"{tmp_path}/pip.conf:/etc/pip.conf"
     assert {f"{wheels}:{wheels}", f"{index}:{index}"} <= set(found)
     assert not any("gone" in mount or "example.com" in mount for mount in found)

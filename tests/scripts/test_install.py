@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from scripts import install
-from scripts.install import _uv_variables
+from scripts.install import make_uv_variables
 from tests.scripts.wheels import files, wheel
 
 
 @pytest.fixture(autouse=True)
 def asked_anew():
-    install._uv_variables.cache_clear()
+    install.make_uv_variables.cache_clear()
     yield
-    install._uv_variables.cache_clear()
+    install.make_uv_variables.cache_clear()
 
 
 def test_uv_is_told_what_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -33,7 +33,7 @@ def test_uv_is_told_what_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     given = {"PIP_CERT": "/etc/env.pem", "PIP_FIND_LINKS": "/wheels https://links.example"}
     for name, value in (given | {"PIP_CONFIG_FILE": str(file), "HOME": str(tmp_path)}).items():
         monkeypatch.setenv(name, value)
-    assert _uv_variables() == {
+    assert make_uv_variables() == {
         "UV_DEFAULT_INDEX": "https://mirror.example/simple",
         "UV_INDEX": "https://one.example https://two.example",
         "UV_FIND_LINKS": "/wheels,https://links.example",
@@ -110,7 +110,7 @@ def test_an_sdist_is_built_with_the_lock_s_setuptools(tmp_path: Path, links: Pat
     (tmp_path / "env/bin/uv").symlink_to(Path(sys.executable).with_name("uv"))
     monkeypatch.setenv("UV_DEFAULT_INDEX", f"file://{tmp_path}/none")
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
-    install._uv_variables()  # which asks the pip of this environment
+    install.make_uv_variables()  # which asks the pip of this environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "env/bin/python"))
-    install._all_of(lock(tmp_path / "lock.txt", **hashes))
+    install._install_lock(lock(tmp_path / "lock.txt", **hashes))
     assert [*tmp_path.glob("env/lib/*/site-packages/odd-1.0.dist-info")] and not ran.exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.install import _uv_variables
+from scripts.install import make_uv_variables
 from tests.conftest import CHECKOUT, clean_environment
 
 UV = Path(sys.executable).with_name("uv")
@@ -45,7 +45,7 @@ def uv(*words: str | Path, said: str = "", within: float | None = None) -> str:
     """Run ``uv pip`` with pip's configuration and choice among indexes; return what it prints."""
     done = subprocess.run(
         [UV, "pip", *words],
-        env={"UV_INDEX_STRATEGY": "unsafe-best-match", **_uv_variables(), **os.environ},
+        env={"UV_INDEX_STRATEGY": "unsafe-best-match", **make_uv_variables(), **os.environ},
         input=said,
         text=True,
         capture_output=True,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from pipelines.advice.training_setting import derive_job_training
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import format_arguments, parse_typed, read
+from steps.job_arguments import format_arguments, parse_typed, read_typed_settings
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
-from steps.train.job import _read_session_fields, parse
+from steps.train.job import _read_session_fields, parse_arguments
 from steps.workload_settings import PREFIX, overlay_settings, separate_settings
 from trainyard.common.errors import ForesightError
 
@@ -34,7 +34,9 @@ def test_settings_survive_the_command_line(config):
     kind = ShardSettings if isinstance(config, ShardConfig) else EvaluateSettings
     told = format_arguments(config, kind)
     options = parse_typed(argparse.ArgumentParser(), told, kind)
-    assert read(options, kind) == kind(**{n: getattr(config, n) for n in kind.model_fields})
+    assert read_typed_settings(options, kind) == kind(
+        **{n: getattr(config, n) for n in kind.model_fields}
+    )
 
 
 def test_a_wrong_setting_is_named_with_its_value(capsys):
@@ -74,7 +76,7 @@ def test_the_job_reads_them_over_the_workloads_own():
     loop = ["--max_steps", "1", "--global_batch", "1", "--micro_batch", "1", "--learning_rate", "1"]
     own = ["--workload", "image", "--workload_config", '{"width": 16, "stem": "small", "flip": 0}']
     more = [f"--{PREFIX}width", "32", f"--{PREFIX}stem", "large", "--seed", "3"]
-    asked = _read_session_fields(parse([*loop, *own, *more]))
+    asked = _read_session_fields(parse_arguments([*loop, *own, *more]))
     assert asked["settings"] == {"width": 32, "stem": "large", "flip": 0}
     assert overlay_settings({"rate": 0.5}, {f"{PREFIX}rate": "1e-05"}) == {"rate": 1e-05}
     assert asked["config"].seed == 3

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from steps.train.job import parse, read_config
+from steps.train.job import parse_arguments, read_config
 from training.config import TrainConfig
 from training.optimizers import SCHEDULES, compute_learning_rate
 from trainyard.common.errors import TrainingError
@@ -17,7 +17,7 @@ GIVEN = {"max_steps": "10", "global_batch": "8", "micro_batch": "4", "learning_r
 def from_arguments(**fields: str | None) -> TrainConfig:
     named = {name: value for name, value in (GIVEN | fields).items() if value is not None}
     arguments = [part for name, value in named.items() for part in (f"--{name}", value)]
-    return read_config(parse(["--workload", "w", *arguments]))
+    return read_config(parse_arguments(["--workload", "w", *arguments]))
 
 
 def test_hyperparameters_are_strings_and_become_typed():

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from tests.training.trainings import compute_metrics, loss_of, write_dataset
 from training.data.dataset import Dataset, Share
-from training.workloads import load
+from training.workloads import load_workload
 from training.workloads.language_model import completions
 from training.workloads.language_model.config import SPEC, LanguageModelConfig
 from training.workloads.language_model.scores import find_padding, iter_documents, score_documents
@@ -71,7 +71,7 @@ def dataset(folder: Path, workload, texts: list[str]) -> Dataset:
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.integers(2, 12), st.integers(1, 8))
 def test_packing_keeps_every_byte_and_predicts_each_once(texts, context, at_once):
-    workload = load("language_model", SMALL | {"context_length": context})
+    workload = load_workload("language_model", SMALL | {"context_length": context})
     samples = pack(workload, texts, at_once)
     assert samples.shape[1] == context + 1
     assert (samples[1:, 0] == samples[:-1, -1]).all()  # consecutive samples share one token
@@ -84,20 +84,20 @@ def test_packing_keeps_every_byte_and_predicts_each_once(texts, context, at_once
 
 @given(text=st.text(max_size=60))
 def test_a_tokenizer_file_says_how_many_bytes_each_token_stands_for(tokenizer_folder, text):
-    workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
+    workload = load_workload("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
     tokens = encode(workload.tokenizer, text)
     assert workload.tokenizer.token_bytes[tokens].sum() == len(text.encode())
     assert workload.tokenizer.token_bytes[workload.tokenizer.end] == 0
 
 
 def test_the_end_token_in_a_text_is_text(tokenizer_folder):
-    tokenizer = load("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
+    tokenizer = load_workload("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
     assert tokenizer.end not in encode(tokenizer, "a <|endoftext|> b")
 
 
 @given(texts=st.lists(st.text(max_size=60), max_size=6), limit=st.integers(1, 100))
 def test_texts_encoded_together_are_the_texts_encoded_alone(tokenizer_folder, texts, limit):
-    tokenizer = load("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
+    tokenizer = load_workload("language_model", {"tokenizer": "file"}, tokenizer_folder).tokenizer
     alone = [token for text in texts for token in (*encode(tokenizer, text), tokenizer.end)]
     with mock.patch.object(completions, "BATCH_BYTES", limit):
         together = tokenizer.encode_documents(pa.array(texts, pa.string()))
@@ -105,7 +105,7 @@ def test_texts_encoded_together_are_the_texts_encoded_alone(tokenizer_folder, te
 
 
 def test_the_tokenizer_travels_and_its_hash_is_in_the_manifest(tokenizer_folder):
-    workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
+    workload = load_workload("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
     content = (tokenizer_folder / "tokenizer.json").read_bytes()
     assert workload.files() == {"tokenizer.json": content}
     assert len(workload.packing.info["files"]["tokenizer.json"]) == 64
@@ -134,11 +134,11 @@ def test_an_unfit_or_missing_tokenizer_is_refused(tokenizer_folder, tmp_path, ch
         change(description)
         (tmp_path / "tokenizer.json").write_text(json.dumps(description))
     with pytest.raises(DataError, match=expected):
-        load("language_model", {"tokenizer": "file"}, tmp_path)
+        load_workload("language_model", {"tokenizer": "file"}, tmp_path)
 
 
 def test_the_loss_is_a_sum_and_padding_is_no_unit():
-    workload = load("language_model", SMALL)
+    workload = load_workload("language_model", SMALL)
     model = workload.model()
     [sample] = pack(workload, ["abc"])
     assert sample.tolist() == [97, 98, 99, *[END] * 6]
@@ -152,7 +152,7 @@ def test_the_loss_is_a_sum_and_padding_is_no_unit():
 
 def test_the_metrics_are_what_their_names_say(tmp_path, tokenizer_folder):
     torch.manual_seed(0)
-    workload = load("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
+    workload = load_workload("language_model", SMALL | {"tokenizer": "file"}, tokenizer_folder)
     model = workload.model().eval()
     texts = [TEXT, "a hat", ""]
     found = compute_metrics(workload, model, dataset(tmp_path, workload, texts))
@@ -208,7 +208,7 @@ def test_baselines_are_distributions_with_the_counted_frequencies(rows):
 
 
 def test_the_bigram_beats_the_unigram_where_pairs_matter_and_both_keep_to_their_limit(tmp_path):
-    workload = load("language_model", SMALL)
+    workload = load_workload("language_model", SMALL)
     train = dataset(tmp_path / "train", workload, ["ab" * 4000])
     test = dataset(tmp_path / "test", workload, ["ab" * 400])
     found = workload.baselines(train, test, 10**6)
@@ -238,7 +238,7 @@ def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, c
     to one share, in whose process the model sees whole batches of the split.
     """
     batches = []
-    workload = load("language_model", SMALL | {"context_length": context})
+    workload = load_workload("language_model", SMALL | {"context_length": context})
 
     def measure(samples):
         batches.append(samples.tolist())
@@ -283,7 +283,7 @@ def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, c
 
 def test_the_scores_of_documents_add_up_to_the_metrics_and_say_where_they_come_from(tmp_path):
     torch.manual_seed(0)
-    workload = load("language_model", SMALL)
+    workload = load_workload("language_model", SMALL)
     model = workload.model().eval()
     for host, texts in {"news/a": ["one", "two"], "news/b": ["three"], "code": ["x = 1"]}.items():
         tokens = {"tokens": pack(workload, texts)}
@@ -303,7 +303,7 @@ def test_the_scores_of_documents_add_up_to_the_metrics_and_say_where_they_come_f
 
 
 def test_a_document_whose_score_is_no_number_spoils_no_other(tmp_path):
-    workload = load("language_model", SMALL)
+    workload = load_workload("language_model", SMALL)
     data = dataset(tmp_path, workload, ["good", "bad!", "good again"])
 
     def predict(samples):
@@ -315,7 +315,7 @@ def test_a_document_whose_score_is_no_number_spoils_no_other(tmp_path):
 
 
 def test_a_split_without_text_has_no_metrics(tmp_path, tokenizer_folder):
-    workload = load("language_model", SMALL)
+    workload = load_workload("language_model", SMALL)
     data = dataset(tmp_path, workload, ["", "", ""])
     with pytest.raises(DataError, match="holds no text"):
         compute_metrics(workload, workload.model().eval(), data)

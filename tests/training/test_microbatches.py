@@ -8,7 +8,7 @@ from torch import nn
 
 from training.dropout import Dropout
 from training.microbatches import MicroBatches, seed_generators
-from training.strategies.block_wrapping import recompute
+from training.strategies.block_wrapping import recompute_block
 
 
 class Counted(nn.Module):
@@ -108,7 +108,7 @@ def test_a_stage_draws_otherwise_than_another():
 def test_a_pass_that_is_made_again_drops_the_same_and_counts_nothing(later):
     """Under 1F1B the next micro-batch is already under way by then."""
     kept, recomputed = Counted(), Counted()
-    recompute(recomputed)
+    recompute_block(recomputed)
     given, gradients = batches(2, 6), []
     for model in (kept, recomputed):
         micro = MicroBatches(model, seed=1, size=6)

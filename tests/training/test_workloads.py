@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from training.workloads import load, load_spec, read_settings
+from training.workloads import load_spec, load_workload, read_settings
 from trainyard.common.errors import TrainingError
 
 TOYS = Path(__file__).parent
@@ -13,7 +13,7 @@ TOYS = Path(__file__).parent
 def test_a_workload_of_ones_own_is_found_by_its_package(monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
     assert load_spec("toys.ragged").primary_metric == "loss"
-    assert load("toys.ragged", {"dropout": 0.1}).config.dropout == 0.1
+    assert load_workload("toys.ragged", {"dropout": 0.1}).config.dropout == 0.1
 
 
 @pytest.mark.parametrize(
@@ -40,9 +40,9 @@ def test_a_missing_import_inside_a_workload_is_not_hidden(tmp_path, monkeypatch)
 
 def test_a_wrong_setting_is_named_with_its_value():
     with pytest.raises(TrainingError, match="workload_config.layers: is 0; .*greater"):
-        load("language_model", {"layers": 0})
+        load_workload("language_model", {"layers": 0})
     with pytest.raises(TrainingError, match="workload_config.layrs: is 3"):
-        load("language_model", {"layrs": 3})
+        load_workload("language_model", {"layrs": 3})
 
 
 @pytest.mark.parametrize(("text", "expected"), [("{", "is not JSON"), ("[1]", "JSON object")])

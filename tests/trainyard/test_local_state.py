@@ -15,7 +15,7 @@ from tests.trainyard.emulator.harness import ROLE, fail_step, pipeline, until
 from tests.trainyard.emulator.standin import make_client
 from trainyard.commands.emulator import STATE
 from trainyard.emulator.client_environment import ADDRESS
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import Execution, find_latest_execution
 
@@ -28,7 +28,7 @@ DEFINITION = pipeline([fail_step("Stop", "the data are from May")])
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which trainyard run has run a pipeline that failed."""
     folder = tmp_path_factory.mktemp("left")
-    with serve(folder / STATE) as endpoint:
+    with serve_emulator(folder / STATE) as endpoint:
         sagemaker = make_client(endpoint, "sagemaker")
         sagemaker.create_pipeline(
             PipelineName="checks", PipelineDefinition=json.dumps(DEFINITION),

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import DefinitionError, RecipeError
-from trainyard.permissions.role_template import read as read_template
+from trainyard.permissions.role_template import parse_template as read_template
 from trainyard.read_yaml import DEEPEST, LARGEST, MOST, load_yaml
 
 pytestmark = pytest.mark.long
@@ -45,10 +45,10 @@ def test_a_recipe_that_cannot_be_read_is_told_at_once(tmp_path: Path, text: str,
     path.write_text(text)
     began = time.process_time()
     with pytest.raises(RecipeError, match=f"{path}: is not YAML: .*{why}"):
-        load(path)
+        load_recipe(path)
     if len(text) < LARGEST:
         with pytest.raises(RecipeError, match=rf"the value is not YAML; quote it \(.*{why}"):
-            load(LAPTOP, [f"train.environment={text}"])
+            load_recipe(LAPTOP, [f"train.environment={text}"])
     assert time.process_time() - began < 10
 
 
@@ -61,7 +61,7 @@ def test_a_template_is_read_in_the_same_bounds():
 def test_a_path_of_many_fields_and_a_long_value_make_short_messages():
     for override in (".".join(["a"] * 5000) + "=1", "train.instance_count=[" + "1," * 9000 + "]"):
         with pytest.raises(RecipeError) as refused:
-            load(LAPTOP, [override])
+            load_recipe(LAPTOP, [override])
         assert len(str(refused.value)) < 1000
 
 
@@ -69,7 +69,7 @@ def test_aliases_and_merges_work_within_the_bounds(tmp_path: Path):
     path = tmp_path / "recipe.yaml"
     text = LAPTOP.read_text(encoding="utf-8").replace("\nretry:", "\nunused:")
     path.write_text(text + "\nretry: &r {max_attempts: 1}\n")
-    assert load(path).retry.max_attempts == 1
+    assert load_recipe(path).retry.max_attempts == 1
     merged = "a: &a {x: 1, y: 2}\nb: {<<: *a, y: 3}\nc: [*a, *a]"
     assert load_yaml(merged)["b"] == {"x": 1, "y": 3}
 

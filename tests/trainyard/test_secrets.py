@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import CHECKOUT, call_module
 from tests.pipelines.upserting import definition
-from trainyard.plan.definition_diff import HIDDEN, compare
+from trainyard.plan.definition_diff import HIDDEN, diff_definitions
 from trainyard.plan.plan_display import format_differences
-from trainyard.secrets import find, has_url_secret, is_secret
+from trainyard.secrets import find_secrets, has_url_secret, is_secret
 
 pytestmark = pytest.mark.long
 
@@ -81,7 +81,7 @@ def test_a_plan_hides_what_somebody_wrote_into_the_pipeline():
         return type(made)(**made.as_json() | {"definition": json.dumps(body)})
 
     for before, after in ((None, "hunter2"), ("hunter1", "hunter2"), ("hunter1", None)):
-        diff = compare(state(before), state(after))
+        diff = diff_definitions(state(before), state(after))
         text = "\n".join(line.plain for line in format_differences(diff))
         assert "hunter" not in text and HIDDEN in text
         assert {change.path for change in diff.steps[0].changes} == {
@@ -93,4 +93,4 @@ def test_a_plan_hides_what_somebody_wrote_into_the_pipeline():
 def test_find_gives_the_path_of_each():
     pairs = [{"Name": "TOKEN", "Value": "x"}, {"Name": "b", "Value": "x"}]
     tree = {"a": pairs, "c": ["--token", "x"]}
-    assert list(find(tree)) == [("a", 0, "Value"), ("c", 1)]
+    assert list(find_secrets(tree)) == [("a", 0, "Value"), ("c", 1)]

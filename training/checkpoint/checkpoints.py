@@ -31,7 +31,7 @@ from training.checkpoint.marker import Lineage, Marker
 from training.checkpoint.rendezvous import LoneRank, StoreExchange
 from training.checkpoint.save import Share
 from training.in_place_restart import Attempt
-from training.strategies.ranks import Ranks, connect, is_lost_peer
+from training.strategies.ranks import Ranks, connect_store, is_lost_peer
 from training.weights.starting_weights import Start
 from trainyard.common.errors import LostRankError, TrainingError
 
@@ -193,7 +193,7 @@ class Checkpoints:
                 continue
             # SageMaker restores deleted files from S3, so remove what the marker does not list.
             for stray in marker.list_unlisted_files(folder, metadata) if self._leads else []:
-                save.clear(folder / stray)
+                save.remove_path(folder / stray)
             self._adopt_checkpoint(candidate.step, metadata)
             return candidate.step
         if self._ranks.rank == 0 and self.lineage is not None:
@@ -274,7 +274,7 @@ class Checkpoints:
         try:
             wait_for_copy()
             target = marker.build_folder_path(self._folder, metadata.step)
-            save.write(share, self._meeting, target, self._leads, metadata, self._keep)
+            save.write_checkpoint(share, self._meeting, target, self._leads, metadata, self._keep)
             self._complete_step = metadata.step
         except Exception as error:  # noqa: BLE001  ``finish`` raises it in the training's thread
             self._failure = error
@@ -299,7 +299,9 @@ class Checkpoints:
         # Exchange the outcomes before raising: a rank that raised alone would leave the others
         # waiting.
         try:
-            read = read_slices.read(state, files, ranks.local_rank, meeting.report_progress)
+            read = read_slices.read_local_parts(
+                state, files, ranks.local_rank, meeting.report_progress
+            )
         except Torn as torn:
             problem = ["torn", str(torn)]
         except TrainingError as error:
@@ -322,5 +324,5 @@ def _create_exchange(ranks: Ranks, patience_seconds: float) -> StoreExchange | L
         return LoneRank()
     # The agent's store survives a restart of the ranks, so each attempt uses its own keys.
     name = f"checkpoints-{Attempt.read().number}-{next(NUMBERS)}"
-    store = dist.PrefixStore(name, connect(patience_seconds))
+    store = dist.PrefixStore(name, connect_store(patience_seconds))
     return StoreExchange(store, ranks.rank, ranks.world, patience_seconds)

@@ -85,7 +85,7 @@ class Server:
                     if request["file"] not in file_names:
                         return
                     with closing(LocalFile(folder / request["file"])) as file:
-                        _send(file, request["begin"], request["count"], self.wfile.write)
+                        _send_bytes(file, request["begin"], request["count"], self.wfile.write)
 
         class ThreadedServer(socketserver.ThreadingTCPServer):
             request_queue_size = 128
@@ -109,7 +109,9 @@ class Server:
         self._server.server_close()
 
 
-def _send(file: LocalFile, begin: int, count: int, write: Callable[[memoryview], object]) -> None:
+def _send_bytes(
+    file: LocalFile, begin: int, count: int, write: Callable[[memoryview], object]
+) -> None:
     """Read ``count`` bytes from ``begin`` on, and write them in parts of ``AT_ONCE`` bytes."""
     buffer = memoryview(bytearray(min(count, AT_ONCE)))
     for offset in range(0, count, AT_ONCE):

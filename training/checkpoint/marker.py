@@ -223,7 +223,7 @@ def load_marker(folder: Path, *, check_name: bool = True) -> Marker:
     return marker
 
 
-def read(folder: Path, *, check_name: bool = True) -> Marker | None:
+def read_marker(folder: Path, *, check_name: bool = True) -> Marker | None:
     """Return the marker as ``load_marker`` does, or None if it is missing or damaged."""
     try:
         return load_marker(folder, check_name=check_name)
@@ -261,7 +261,7 @@ def describe_foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
     for folder in sorted(
         path for path in own_folder.parent.glob("*") if path != own_folder and path.is_dir()
     ):
-        markers = [read(build_folder_path(folder, step)) for step in list_steps(folder)]
+        markers = [read_marker(build_folder_path(folder, step)) for step in list_steps(folder)]
         for newest in [marker.lineage for marker in markers if marker and marker.lineage][-1:]:
             differs = "; ".join(parts.describe_differences(newest.parts).values())
             yield (

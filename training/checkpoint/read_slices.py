@@ -117,7 +117,7 @@ def _iter_overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
             yield file, sizes, begin, lengths, tuple(map(operator.sub, first, part.offsets))
 
 
-def read(
+def read_local_parts(
     state: Mapping[str, Tensor], files: "Files", local_rank: int, advance: Callable[[], None]
 ) -> dict[str, Tensor]:
     """Return a mapping of each name to this rank's part of that tensor in the checkpoint, on the

@@ -110,7 +110,7 @@ def build_shard_name(rank: int) -> str:
     return f"shard-{rank + 1:05d}-model-00001-of-00001.safetensors"
 
 
-def write(
+def write_checkpoint(
     share: Share,
     meeting: StoreExchange | LoneRank,
     target: Path,
@@ -145,7 +145,7 @@ def write(
         """Write the marker and delete old checkpoints, if this rank manages the folder."""
         if leads:
             atomic_file.write(target / marker.NAME, text)
-            prune(target.parent, keep)
+            prune_checkpoints(target.parent, keep)
 
     _run_on_all(meeting, clear_folder, lambda every: None)
     text = _run_on_all(
@@ -197,13 +197,14 @@ def _build_marker(metadata: Marker, table: Table, entries: Sequence[Any]) -> str
     return json.dumps(full_metadata.model_dump(mode="json"), separators=(",", ":"))
 
 
-def prune(folder: Path, keep: int) -> None:
+def prune_checkpoints(folder: Path, keep: int) -> None:
     """Delete all complete checkpoints except the newest ``keep`` and the one with the lowest loss.
 
     A checkpoint with a damaged marker is neither counted nor deleted, because its value is unknown.
     """
     markers_by_step = {
-        n: marker.read(marker.build_folder_path(folder, n)) for n in marker.list_steps(folder)
+        n: marker.read_marker(marker.build_folder_path(folder, n))
+        for n in marker.list_steps(folder)
     }
     intact = {step: read for step, read in markers_by_step.items() if read}
     losses = {n: m.validation_loss for n, m in intact.items() if m.validation_loss is not None}
@@ -219,13 +220,13 @@ def prune(folder: Path, keep: int) -> None:
 
 def recreate_folder(folder: Path) -> None:
     """Create an empty folder, even if another machine does so at the same time."""
-    clear(folder)
+    remove_path(folder)
     # Created by another machine, which creates it again if it clears it.
     with suppress(FileExistsError):
         folder.mkdir(parents=True)
 
 
-def clear(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove whatever is at ``path``: a folder with all its contents, or a file."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)

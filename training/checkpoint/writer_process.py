@@ -30,7 +30,7 @@ class OrphanedError(Exception):  # noqa: N818
     """The rank that started this process is gone."""
 
 
-def write(path: Path, image: int, size: int, rank: int) -> str:
+def write_image(path: Path, image: int, size: int, rank: int) -> str:
     """Write the image and its block hashes; return the hash of these hashes.
 
     Raises:
@@ -74,7 +74,7 @@ def main() -> None:
     with contextlib.suppress(OrphanedError, BrokenPipeError, KeyboardInterrupt):
         for path in read_paths(rank):
             try:
-                send_message(sha256=write(Path(path), image, size, rank))
+                send_message(sha256=write_image(Path(path), image, size, rank))
             except OSError as error:
                 # The rank no longer reads, so nobody would receive an error message.
                 if isinstance(error, BrokenPipeError):

@@ -18,7 +18,7 @@ import numpy as np
 
 from training.data.manifest import Samples, build_row_dtype
 from training.data.manifest_columns import parse_manifest
-from training.data.merged_manifests import merge
+from training.data.merged_manifests import merge_manifests
 from training.data.open_shards import OpenShards, ShardCache
 from training.data.shard_storage import ShardStorage, open_storage
 from training.data.shard_writer import list_variable_fields
@@ -27,7 +27,7 @@ from trainyard.common.errors import DataError
 RUN = 8  # rows; runs that are this long on average are copied as slices
 
 
-def gather(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def gather_rows(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Copy the rows at these addresses into new memory: shape (len(addresses),).
 
     The caller ensures that every address is that of a row inside an array, and that the arrays
@@ -129,7 +129,7 @@ class Dataset:
             name: parse_manifest(f"{storage}/{name}", content)
             for name, content in storage.manifests().items()
         }
-        self.folder, self.manifests = folder, merge(storage, manifests)
+        self.folder, self.manifests = folder, merge_manifests(storage, manifests)
         self.fields, self.fingerprint = self.manifests.fields, self.manifests.fingerprint
         self.starts = np.concatenate(([0], np.cumsum(self.manifests.samples)))
         self._variable, self._dtype = (
@@ -174,7 +174,9 @@ class Dataset:
             raise IndexError(f"{self.folder}: holds samples 0 to {len(self) - 1}, not {indices}")
         shards = np.searchsorted(self.starts, indices, side="right") - 1
         open_shards = self.tables.open_shards(shards)
-        rows = gather(open_shards.origins[shards] + indices * self._dtype.itemsize, self._dtype)
+        rows = gather_rows(
+            open_shards.origins[shards] + indices * self._dtype.itemsize, self._dtype
+        )
         samples: Samples = {}
         for name, field in self.fields.items():
             if field.shape is None:

@@ -74,7 +74,7 @@ class Preparation:
         if self.prepare is None or self._pool is None:
             tensors = {name: torch.from_numpy(array) for name, array in samples.items()}
             return {n: t.pin_memory() for n, t in tensors.items()} if pin_memory else tensors
-        rows = split(samples)
+        rows = split_batch(samples)
         seeds: Sequence[int | None] = [None] * len(rows)
         if positions is not None:
             name = f"prepare {self._seed}"
@@ -88,12 +88,12 @@ class Preparation:
             shape = (len(rows), *np.shape(array))
             out[name] = torch.empty(shape, dtype=dtype, pin_memory=pin_memory)
         views = {name: tensor.numpy() for name, tensor in out.items()}
-        _put(views, 0, first)
+        _put_sample(views, 0, first)
 
         def make(number: int) -> None:
             """Prepare one sample, and write it into the batch."""
             assert self.prepare
-            _put(views, number, self.prepare(rows[number], seeds[number]))
+            _put_sample(views, number, self.prepare(rows[number], seeds[number]))
 
         # Consume the results, so that an error in any thread is raised here.
         for _ in self._pool.map(make, range(1, len(rows))):
@@ -101,7 +101,7 @@ class Preparation:
         return out
 
 
-def split(samples: Samples) -> list[Sample]:
+def split_batch(samples: Samples) -> list[Sample]:
     """Split samples into one dict per sample; a variable-width field loses its offsets."""
     columns: dict[str, Iterable[np.ndarray]] = {}
     for name, values in samples.items():
@@ -112,7 +112,7 @@ def split(samples: Samples) -> list[Sample]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _put(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
+def _put_sample(views: Mapping[str, np.ndarray], row: int, sample: Sample) -> None:
     """Write one sample into row ``row`` of the batch; raise TrainingError if its layout differs."""
     layout = {name: (np.shape(value), np.asarray(value).dtype) for name, value in sample.items()}
     expected_layout = {name: (view.shape[1:], view.dtype) for name, view in views.items()}

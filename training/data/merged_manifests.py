@@ -44,7 +44,7 @@ class MergedManifests(ShardTable):
         ]
 
 
-def merge(location: object, manifests: Mapping[str, Columns]) -> MergedManifests:
+def merge_manifests(location: object, manifests: Mapping[str, Columns]) -> MergedManifests:
     """Merge manifests, given by file name; a shard that two of them list is read once.
 
     Raises:

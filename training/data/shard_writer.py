@@ -206,7 +206,7 @@ class ShardWriter:
 
     def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
         """Write files and start flushing them; at most two shards are in progress at once."""
-        drafts = [atomic_file.begin(self._folder / file, *c) for file, c in contents.items()]
+        drafts = [atomic_file.write_draft(self._folder / file, *c) for file, c in contents.items()]
         before, self._flushing = self._flushing, self._disk.submit(_finish_drafts, drafts)
         if before:
             before.result()

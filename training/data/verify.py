@@ -20,7 +20,7 @@ class Damage:
     reason: str
 
 
-def verify(
+def verify_shards(
     folder: Path, manifests: MergedManifests, advance: Callable[[int], None] = lambda size: None
 ) -> Iterator[Damage]:
     """Hash every file of the split, and yield the damaged ones.

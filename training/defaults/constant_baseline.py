@@ -12,7 +12,9 @@ from trainyard.common.errors import TrainingError
 ITERATIONS = 200
 
 
-def evaluate(workload: Measuring, train: Dataset, test: Dataset, limit: int) -> dict[str, float]:
+def evaluate_constant(
+    workload: Measuring, train: Dataset, test: Dataset, limit: int
+) -> dict[str, float]:
     """Return a mapping of metric to value on the test split.
 
     The outputs are fitted on about ``limit`` units of ``train``; units are what the workload's

@@ -35,7 +35,7 @@ from training.export.weight_location import (
     SafeFile,
     Weights,
     count_bytes,
-    fill,
+    fill_weights,
     find_first_names,
     gather_weights,
     retie_weights,
@@ -45,8 +45,8 @@ from training.strategies.ranks import Ranks
 from training.weights.finetuning import base_model, hugging_face_folder, lora
 from training.weights.finetuning.adapters import Adapters
 from training.weights.finetuning.hugging_face_folder import INDEX, SUFFIX, WEIGHTS
-from training.weights.initial.build_model import build_on_meta, materialize_model, read
-from training.workloads import Workload, load
+from training.weights.initial.build_model import build_on_meta, materialize_model, read_tensors
+from training.workloads import Workload, load_workload
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError, TrainingError
 
@@ -57,7 +57,7 @@ save_pretrained.
 BASE = "TRAINYARD_BASE"
 
 
-def save(
+def save_artifact(
     folder: Path,
     weights: Weights,
     workload: Workload,
@@ -80,7 +80,7 @@ def save(
         TrainingError: a rank could not write its files.
     """
     base = description.get("base")
-    result = export(folder, weights, workload, adapters, base, shard_bytes)
+    result = export_weights(folder, weights, workload, adapters, base, shard_bytes)
     if weights.ranks.rank != 0:
         return
     config, ties = result
@@ -144,15 +144,15 @@ def open_artifact(
         DataError: a file is missing, or the weights are not those of the described model.
     """
     description = _read_description(folder)
-    workload = load(description["workload"], description["workload_config"], folder)
+    workload = load_workload(description["workload"], description["workload_config"], folder)
     model = build_on_meta(workload.model, 0)
     try:
         if hugging_face_folder.has_weights(folder):
-            fill(
+            fill_weights(
                 model,
                 workload,
                 retie_weights(
-                    read(model, hugging_face_folder.list_weight_files(folder)), description
+                    read_tensors(model, hugging_face_folder.list_weight_files(folder)), description
                 ),
             )
         else:
@@ -210,7 +210,7 @@ def _fill_adapted(
             f"given base is {digest}: give the former, or train with train.adapters.merge"
         )
     tensors = base_model.read_weights(workload, description["workload"], base, base_record["uri"])
-    fill(model, workload, lora.add_adapters(tensors, *lora.read_adapters(folder)))
+    fill_weights(model, workload, lora.add_adapters(tensors, *lora.read_adapters(folder)))
 
 
 # Writing the trained weights as safetensors files, which many ranks do concurrently.
@@ -267,7 +267,7 @@ class Export:
         return lora.add_adapters(tensors, part_adapters, self._scale), config
 
 
-def export(
+def export_weights(
     folder: Path,
     source: Weights,
     workload: Workload,
@@ -515,7 +515,7 @@ class Writing:
             rank, reason = failures[0]
             raise TrainingError(f"rank {rank} could not write the model: {reason}")
         if ranks.rank == 0 and len(self._files) > 1:
-            atomic_file.write(self._folder / INDEX, index(self._files))
+            atomic_file.write(self._folder / INDEX, build_index(self._files))
 
     def _wait_for_pending(self) -> None:
         """Wait for the weight that is being written; keep an error for ``end``."""
@@ -525,7 +525,7 @@ class Writing:
             self._failure = self._failure or str(error)
 
 
-def index(files: Files) -> str:
+def build_index(files: Files) -> str:
     """Return the content of model.safetensors.index.json, as transformers writes it."""
     tensors = [tensor for weights in files.values() for tensor in weights.values()]
     sums = {

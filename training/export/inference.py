@@ -146,7 +146,7 @@ def transform(
     """
     pairs = zip(data, context.request_processor, strict=True)
     requests = [
-        _read(item.get("body") or b"", processor.get_request_properties())
+        _read_request(item.get("body") or b"", processor.get_request_properties())
         for item, processor in pairs
     ]
     # Rejected requests are not passed to the model, and keep their place among the responses.
@@ -161,7 +161,7 @@ def transform(
     return [_format_answer(outcome, context, index) for index, outcome in enumerate(outcomes)]
 
 
-def _read(body: bytes, headers: Mapping[str, Any]) -> Any:
+def _read_request(body: bytes, headers: Mapping[str, Any]) -> Any:
     """Return a request, or the exception that rejects it."""
     from sagemaker_inference import errors, utils
 
@@ -189,11 +189,11 @@ def _format_answer(outcome: Any, context: Any, index: int) -> str:
 def input_fn(body: str | bytes, content_type: str) -> Any:
     """Decode a request's body; raise the toolkit's error if it is not JSON."""
     if content_type.partition(";")[0].strip() != JSON:
-        _refuse(415, f"Content-Type is {content_type}; expected {JSON}")
+        _make_toolkit_error(415, f"Content-Type is {content_type}; expected {JSON}")
     try:
         return json.loads(body)
     except ValueError as error:
-        _refuse(400, f"the request is not JSON: {error}")
+        _make_toolkit_error(400, f"the request is not JSON: {error}")
 
 
 def predict_fn(request: Any, served_model: ServedModel) -> dict[str, Any]:
@@ -203,7 +203,7 @@ def predict_fn(request: Any, served_model: ServedModel) -> dict[str, Any]:
     try:
         return served_model.answer(request)
     except TrainyardError as error:
-        _refuse(400, str(error))
+        _make_toolkit_error(400, str(error))
 
 
 def output_fn(answer: dict[str, Any], accept: str) -> str:
@@ -211,7 +211,7 @@ def output_fn(answer: dict[str, Any], accept: str) -> str:
     return json.dumps(answer, allow_nan=False)
 
 
-def _refuse(status: int, reason: str) -> NoReturn:
+def _make_toolkit_error(status: int, reason: str) -> NoReturn:
     """Raise the toolkit's own error, which sets the HTTP status; any other error becomes 500."""
     from sagemaker_inference.errors import BaseInferenceToolkitError  # part of the image
 

@@ -146,7 +146,7 @@ def retie_weights(
     return {**weights, **ties}
 
 
-def fill(model: nn.Module, workload: Workload, weights: Mapping[str, Tensor]) -> None:
+def fill_weights(model: nn.Module, workload: Workload, weights: Mapping[str, Tensor]) -> None:
     """Write exported weights, given under all their names, into ``model``, which may be on meta.
 
     Raises:

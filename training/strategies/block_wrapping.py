@@ -87,12 +87,12 @@ def adapt_blocks(blocks: Sequence[nn.Module], config: TrainConfig) -> None:
         if split:
             compile_after_collective(block)
         if policy != "none":
-            recompute(block, selective=policy == "selective")
+            recompute_block(block, selective=policy == "selective")
         if config.compile and not split:
             block.compile()
 
 
-def recompute(block: nn.Module, *, selective: bool = False) -> None:
+def recompute_block(block: nn.Module, *, selective: bool = False) -> None:
     """Make ``block`` keep only its inputs, and compute the rest again in the backward pass.
 
     Args:

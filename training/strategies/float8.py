@@ -71,7 +71,7 @@ class Linear(Float8Linear):
         return super().forward(input)
 
 
-def convert(
+def convert_linear_layers(
     blocks: Sequence[nn.Module], config: TrainConfig, device: torch.device, *, emulate: bool
 ) -> None:
     """Make the blocks' linear layers multiply in float8, in place; call it before any splitting.

@@ -51,7 +51,7 @@ EXTENSION = ("fsdp_pre_all_gather", "fsdp_post_all_gather")
 """Methods that FSDP2 calls on a weight's part to gather it in another form (float8)."""
 
 
-def shard(
+def shard_model(
     model: nn.Module,
     blocks: Sequence[nn.Module],
     mesh: DeviceMesh,

@@ -34,7 +34,7 @@ from training.strategies.fsdp_sharding import (
     gather_full_tensor,
     gather_in_stored_dtype,
     list_scalar_weights,
-    shard,
+    shard_model,
 )
 from training.strategies.pipeline_parallel import Pipeline, copy_modules_sharing_tensors
 from training.strategies.precision import scale_tensors
@@ -233,7 +233,9 @@ class Mesh(Strategy):
         config, workload = self.config, self.workload
         model = self.to_stored_dtype_and_device(model)
         if config.tensor_parallel > 1:
-            tensor_parallel.split(model, workload, self.mesh["tensor"], config.sequence_parallel)
+            tensor_parallel.split_model(
+                model, workload, self.mesh["tensor"], config.sequence_parallel
+            )
             retie_names(model, self.names)
         if self.contexts > 1:
             share_sequences(workload, model, self.context_mesh)
@@ -241,7 +243,7 @@ class Mesh(Strategy):
         # blocks.
         adapt_blocks(workload.blocks(model), config)
         if self.gradient_world > 1:
-            shard(model, workload.blocks(model), self.mesh, config, workload)
+            shard_model(model, workload.blocks(model), self.mesh, config, workload)
         check_tied_weights(model, self.names)
         return self.materialize(model)
 
@@ -306,7 +308,7 @@ class Mesh(Strategy):
     def score(self, outputs: Tensor, batch: Batch) -> Tensor:
         """Return the loss of outputs that may be sharded over tensor-parallel ranks."""
         loss = partial(super().score, batch=batch)
-        return tensor_parallel.score(self.workload, loss, outputs)
+        return tensor_parallel.compute_loss(self.workload, loss, outputs)
 
     def autocast(self) -> AbstractContextManager:
         """Context with autocast, or without it if the model follows the type of its weights."""

@@ -127,11 +127,11 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
         yield ranks
         return
     check_machines(world)
-    # torch, ``connect`` and the libraries read these names, whatever the launcher calls them.
+    # torch, ``connect_store`` and the libraries read these names, whatever the launcher calls them.
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         os.environ[name] = read_meeting_address(name)
     _announce_attempt()
-    flight_recorder.record()
+    flight_recorder.record_collectives()
     with _limit_timeouts(timedelta(seconds=timeout_seconds)):
         try:
             dist.init_process_group(
@@ -174,7 +174,7 @@ def _limit_timeouts(timeout: timedelta) -> Iterator[None]:
             setattr(distributed_c10d, name, value)
 
 
-def connect(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
+def connect_store(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
     """Open a separate connection to the job's store, which torchrun's agent or rank 0 serves.
 
     Args:
@@ -204,7 +204,7 @@ def _open_store(first: bool, timeout_seconds: int) -> dist.Store:
     addresses of the dead ones, because AWS's driver uses the static rendezvous. So each attempt has
     a prefix of its own.
     """
-    store = connect(timeout_seconds, serve=first and not agent_serves_store())
+    store = connect_store(timeout_seconds, serve=first and not agent_serves_store())
     return dist.PrefixStore(f"attempt-{Attempt.read().number}", store)
 
 
@@ -250,4 +250,4 @@ def _announce_attempt() -> None:
 
 def connect_watchdog_store() -> dist.Store:
     """Return the store in which watchdogs write; an agent's store survives this attempt."""
-    return dist.PrefixStore("watchdog", connect(NETWORK))
+    return dist.PrefixStore("watchdog", connect_store(NETWORK))

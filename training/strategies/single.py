@@ -16,7 +16,7 @@ from training.strategies.precision import LossScale
 from training.strategies.ranks import Ranks
 from training.watching.clock import Clock
 from training.weights.initial.build_model import describe_costly, find_initial_values
-from training.weights.initial.initial_values import Value, fill
+from training.weights.initial.initial_values import Value, materialize_tensors
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -116,7 +116,7 @@ class Strategy:
             from training.strategies import float8
 
             blocks, device = self.workload.blocks(model), self.ranks.device
-            float8.convert(blocks, self.config, device, emulate=self.emulates_float8)
+            float8.convert_linear_layers(blocks, self.config, device, emulate=self.emulates_float8)
         return model if self.initial is not None else model.to(self.ranks.device)
 
     def materialize(self, model: nn.Module) -> nn.Module:
@@ -128,7 +128,7 @@ class Strategy:
             if self.ranks.rank == 0 and (costs := describe_costly(self.initial)):
                 log.info("%s", costs)
             host = torch.device("cpu") if self.config.cpu_offload else None
-            fill(model, self.initial, self.ranks.device, host)
+            materialize_tensors(model, self.initial, self.ranks.device, host)
         return model
 
     def wrap(self, model: nn.Module) -> nn.Module:

@@ -15,7 +15,7 @@ from torch.distributed.tensor.parallel import loss_parallel
 from training.workloads import Workload
 
 
-def split(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool) -> None:
+def split_model(model: nn.Module, workload: Workload, mesh: DeviceMesh, sequence: bool) -> None:
     """Let the workload split its model over the mesh.
 
     Frozen weights stay frozen: torch's ``SequenceParallel`` would create trainable ones.
@@ -36,7 +36,7 @@ def allow_sharded_logits(workload: Workload) -> AbstractContextManager:
     return loss_parallel() if _accepts_sharded_logits(workload) else nullcontext()
 
 
-def score(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
+def compute_loss(workload: Workload, loss: Callable[[Tensor], Tensor], outputs: Tensor) -> Tensor:
     """Return the loss of outputs that may be spread over the ranks; it is the same on each rank.
 
     A workload's ``loss`` gets the outputs as they are if it declares support for that

@@ -280,12 +280,12 @@ def trace_forward(
     follows = getattr(workload, "follows_weights", False)
     model = workload.model() if real else build_on_meta(workload.model, 0)
     device = None if real else "meta"
-    initial_values.replace(
+    initial_values.replace_tensors(
         model,
         lambda tensor: _retype_tensor(tensor, precision if follows else torch.float32, device),
     )
     if mesh is not None:
-        tensor_parallel.split(model, workload, mesh, sequence=False)
+        tensor_parallel.split_model(model, workload, mesh, sequence=False)
     blocks = [*workload.blocks(model)]
     settings = {"max_steps": 1, "global_batch": 1, "micro_batch": 1, "learning_rate": 1.0}
     adapt_blocks(
@@ -374,10 +374,10 @@ def _find_storage(tensor: Tensor) -> torch.UntypedStorage:
 def allocate_storages(model: nn.Module) -> None:
     """Give tensors on meta storages, so that their bytes are counted.
 
-    A fake tensor cannot be swapped into a parameter as ``initial_values.fill`` does; a DTensor of
-    fake tensors can.
+    A fake tensor cannot be swapped into a parameter as ``initial_values.materialize_tensors``
+    does; a DTensor of fake tensors can.
     """
-    initial_values.replace(
+    initial_values.replace_tensors(
         model, lambda tensor: _make_empty(tensor) if isinstance(tensor, DTensor) else tensor
     )
     replacements: dict[int, nn.Parameter] = {}

@@ -25,7 +25,7 @@ from training.command_line import run
 from training.data.dataset import Dataset
 from training.data.loader import Preparation
 from training.tools.forward_trace import ForwardTrace, act_as_rank, trace_forward
-from training.workloads import Workload, load, read_settings
+from training.workloads import Workload, load_workload, read_settings
 from trainyard.common.errors import TrainingError
 
 POLICIES = ("none", "selective", "full")
@@ -44,7 +44,7 @@ def main(
     ] = "bf16",
 ) -> None:
     """Print the model's units, their work and sizes, as JSON."""
-    loaded_workload = load(workload, read_settings(workload_config), data)
+    loaded_workload = load_workload(workload, read_settings(workload_config), data)
     print(
         json.dumps(
             trace_shapes(
@@ -85,7 +85,7 @@ def load_batch(workload: Workload, data: Path | None, samples: int) -> dict[str,
 def trace_shapes(
     workload: Workload, batch: Mapping[str, Tensor], samples: int, precision: str = "bf16"
 ) -> dict[str, Any]:
-    """Return the document that ``trainyard.foresight.model_shapes.read`` reads.
+    """Return the document that ``trainyard.foresight.model_shapes.parse_shapes`` reads.
 
     Raises:
         TrainingError: the model needs data that it was not fitted on.

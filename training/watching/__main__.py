@@ -50,7 +50,7 @@ def main(
 ) -> None:
     plan = Plan(max_steps, warmup_steps, fine_tuning=fine_tuning)
     watcher = Watcher(read_watching(watch), plan)
-    for text, line in _read(log):
+    for text, line in _iter_lines(log):
         print(text, flush=True)
         events = watcher.add(line) if line else []
         for event in events:
@@ -59,7 +59,7 @@ def main(
             raise typer.Exit(1)
 
 
-def _read(log: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
+def _iter_lines(log: Path | None) -> Iterator[tuple[str, dict[str, float]]]:
     """Yield each line with its metrics; the metrics are empty if it is not a metric line."""
     step = 0.0
     with log.open(encoding="utf-8", errors="replace") if log else sys.stdin as file:

@@ -46,7 +46,9 @@ RENAMED_SINCE = (2, 10)
 """First release known to have only the new names; 2.9 was not checked."""
 
 
-def record(folder: Path | None = None, environment: MutableMapping[str, str] = os.environ) -> None:
+def record_collectives(
+    folder: Path | None = None, environment: MutableMapping[str, str] = os.environ
+) -> None:
     """Make torch record collectives; call it before the ranks meet.
 
     Variables that are already set in the job's environment are left unchanged.
@@ -162,7 +164,7 @@ def _find_record_function() -> str:
     return "_dump_nccl_trace" if nccl else "_dump_fr_trace"
 
 
-def dump(folder: Path, rank: int) -> Path | None:
+def dump_collectives(folder: Path, rank: int) -> Path | None:
     """Write this rank's last collectives, with NCCL also as a trace; return the readable file,
     or None if torch has no recorder.
     """

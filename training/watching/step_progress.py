@@ -350,7 +350,9 @@ def _iter_update_ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterat
         state = optimizer.state.get(weight, {})
         if weight.dim() < 2 or "exp_avg_sq" not in state:
             continue
-        samples = [_sample(tensor) for tensor in (weight, state["exp_avg"], state["exp_avg_sq"])]
+        samples = [
+            _sample_tensor(tensor) for tensor in (weight, state["exp_avg"], state["exp_avg_sq"])
+        ]
         if not samples[0].numel():
             continue
         number = torch.as_tensor(state["step"], dtype=torch.float64, device=samples[0].device)
@@ -368,7 +370,7 @@ def _iter_update_ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterat
         yield torch.where(size > 0, group["lr"] * step / size, torch.nan)
 
 
-def _sample(tensor: Tensor) -> Tensor:
+def _sample_tensor(tensor: Tensor) -> Tensor:
     """Return evenly spaced pieces of this rank's part; copied only if it is not contiguous."""
     part = to_local_tensor(tensor)
     flat, stride = part.reshape(-1), -(-part.numel() // SAMPLED_ELEMENTS)

@@ -451,7 +451,7 @@ class Watch:
         """Save the flight recorder's last collectives; return the end of a message, with their
         path.
         """
-        path = flight_recorder.dump(self._folder, self._ranks.rank)
+        path = flight_recorder.dump_collectives(self._folder, self._ranks.rank)
         return f"; this rank's last collectives: {path}" if path else ""
 
 

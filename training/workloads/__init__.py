@@ -363,7 +363,7 @@ def load_packing(name: str, config: Mapping[str, Any], assets: Path | None = Non
     return _load_attribute(name, "packing", "Packing")(settings, assets)
 
 
-def load(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
+def load_workload(name: str, config: Mapping[str, Any], assets: Path | None = None) -> Workload:
     """Return the workload itself.
 
     Raises:

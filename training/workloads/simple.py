@@ -223,7 +223,7 @@ class Simple(Complete):
             return {}
         from training.defaults import constant_baseline
 
-        return {"constant": constant_baseline.evaluate(self, train, test, limit)}
+        return {"constant": constant_baseline.evaluate_constant(self, train, test, limit)}
 
     @property
     def request_columns(self) -> Mapping[str, Column]:

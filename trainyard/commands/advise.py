@@ -185,9 +185,9 @@ def main(
             fixed_setting = _read_setting(setting)
             setting_of = lambda job: fixed_setting  # noqa: E731
         # Imported here, because it loads boto3, which nothing else here needs.
-        from trainyard.runs.training_speed import calibrate
+        from trainyard.runs.training_speed import calibrate_forecasts
 
-        for line in calibrate(learn_from, setting_of):
+        for line in calibrate_forecasts(learn_from, setting_of):
             console.print(line, highlight=False, markup=False)
         raise typer.Exit
     question: dict[str, Any] = {
@@ -310,7 +310,7 @@ def _read_shapes(path: Path | None) -> Shapes | None:
     if path is None:
         return None
     try:
-        return model_shapes.read(json.loads(path.read_text(encoding="utf-8")))
+        return model_shapes.parse_shapes(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise RecipeError(
             f"--shapes {path}: cannot be read: {error}; give the output of "
@@ -332,7 +332,7 @@ def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
 
     They are empty if the working directory has no calibration.
     """
-    corrections = measured_corrections.read()
+    corrections = measured_corrections.read_measured_runs()
     counts = {offer.machine.gpu: corrections.count(offer.machine.gpu) for offer in offers}
     summary = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)
     if not summary:

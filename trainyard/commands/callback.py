@@ -34,7 +34,7 @@ def main(
 ) -> None:
     """Answer a waiting callback step, e.g. an approval, or list those that wait."""
     if token is None:
-        return _list()
+        return print_waiting_callbacks()
     if fail is not None and output:
         raise RecipeError("--output: a step that failed has no output parameters")
     arn = (
@@ -46,7 +46,7 @@ def main(
 
 
 @serve_local_state()
-def _list() -> None:
+def print_waiting_callbacks() -> None:
     """Print the callback steps that wait for an answer."""
     callbacks = list(execution.iter_waiting_callbacks())
     for callback in callbacks:

@@ -30,7 +30,7 @@ from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.iam.authority import Mode
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pruning import prune_to_size
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 from trainyard.local_state import STATE
 from trainyard.permissions.policy_documents import Policy, read_control_policies
 
@@ -162,7 +162,7 @@ def serve_endpoint(
         # them, the start would take half as long again, and a request sometimes half a second more.
         with exclude_from_gc():
             endpoint = stack.enter_context(
-                serve(
+                serve_emulator(
                     state,
                     port,
                     prepare=prepare,

@@ -24,7 +24,7 @@ from trainyard.commands.run import parse_put
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError
 from trainyard.equality.static_comparison import Answer
-from trainyard.migration.rewriting import Migration, migrate
+from trainyard.migration.rewriting import Migration, migrate_script
 from trainyard.migration.signatures import (
     ComparisonSettings,
     SignatureCheck,
@@ -66,7 +66,7 @@ def main(
     except (OSError, UnicodeDecodeError) as failure:
         raise RecipeError(f"{script}: cannot be read: {failure}") from None
     try:
-        migration, answer = migrate(old), None
+        migration, answer = migrate_script(old), None
     except DefinitionError as wrong:
         raise DefinitionError(f"{script}: {wrong}") from None
     calls = check_signatures(migration.code, new_python)

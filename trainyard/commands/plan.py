@@ -24,10 +24,10 @@ from trainyard.definition_source import (
 )
 from trainyard.local_state import serve_local_state
 from trainyard.plan.cache_prediction import History
-from trainyard.plan.deployed_pipeline import State, describe
+from trainyard.plan.deployed_pipeline import State, describe_deployed_pipeline
 from trainyard.plan.pipeline_plan import Plan, create_plan, find_overwritten
-from trainyard.plan.plan_display import show
-from trainyard.plan.prices import load
+from trainyard.plan.plan_display import print_plan
+from trainyard.plan.prices import load_prices
 from trainyard.terminal import Need, needs
 from trainyard.validate import refuse_errors
 from trainyard.validate.all_checks import JsonOption
@@ -62,7 +62,7 @@ def main(
     if as_json:
         print(json.dumps(subject.as_json(plan), indent=1))
     else:
-        show(plan)
+        print_plan(plan)
     subject.conclude(plan)
     raise typer.Exit(CHANGES if plan.current is None or plan.diff else 0)
 
@@ -74,9 +74,9 @@ def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) 
     refuse_errors(body, str(definition or pipeline))
     with service_errors(f"planning pipeline {name}"):
         sagemaker, s3 = create_client("sagemaker", region), create_client("s3", region)
-        current = describe(sagemaker, name) if pipeline is not None else None
+        current = describe_deployed_pipeline(sagemaker, name) if pipeline is not None else None
         target = replace(current.state, definition=body) if current else State(name, body)
         history = History(sagemaker, name if current else None, s3=s3)
-        plan = create_plan(target, current, history, load(sagemaker.meta.region_name))
+        plan = create_plan(target, current, history, load_prices(sagemaker.meta.region_name))
         overwrites = find_overwritten(s3, target.document, plan.outcomes)
         return replace(plan, overwritten=tuple(overwrites))

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from trainyard.plan.prices import TABLE, refresh
+from trainyard.plan.prices import TABLE, refresh_prices
 from trainyard.terminal import console
 
 
@@ -20,5 +20,5 @@ def main(
     table: Annotated[Path, typer.Option(help="The table to write.")] = TABLE,
 ) -> None:
     """Refresh the table of prices from the AWS Price List API."""
-    count = refresh(region, table)
+    count = refresh_prices(region, table)
     console.print(f"{count} prices of {region} in {table}", highlight=False)

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from trainyard.emulator.damaged_state import set_aside
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import DAY, GB, plan_pruning, remove
+from trainyard.emulator.sagemaker.pruning import DAY, GB, plan_pruning, remove_planned
 
 
 def main(
@@ -48,7 +48,7 @@ def main(
             state, store, days * DAY, limit, include_cached=cached, inputs=inputs
         )
         if not dry_run:
-            remove(selection, state, store)
+            remove_planned(selection, state, store)
     for unit in selection.units:
         creation_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.creation_time))
         console.print(f"{creation_time}  {unit.name}, {len(unit.jobs)} jobs")

@@ -10,7 +10,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from trainyard.console.app_hooks import NONE, Application
-from trainyard.console.frozen_page import write
+from trainyard.console.frozen_page import write_frozen_page
 from trainyard.definition_source import RegionOption
 from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import START, find_latest_execution
@@ -34,5 +34,5 @@ def main(
     hidden = not errors.is_terminal
     with Progress(*columns, console=errors, transient=True, disable=hidden) as progress:
         progress.add_task(f"reading the run and drawing {out}")
-        write(arn, out, application.panels, region)
+        write_frozen_page(arn, out, application.panels, region)
     console.print(f"report {out}")

@@ -43,7 +43,7 @@ from trainyard.emulator.sagemaker.jobs.job import KINDS
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.local_state import STATE
 from trainyard.permissions.policy_documents import read_control_policies
-from trainyard.runs.live_watch import watch
+from trainyard.runs.live_watch import watch_execution
 
 REGION_NAMES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 SETTINGS = {"allow_interspersed_args": False}  # options after COMMAND belong to it
@@ -85,7 +85,7 @@ def main(
             people.print(
                 "to look at it meanwhile, run trainyard console, watch or why in this folder"
             )
-        for line in put(create_client("s3"), puts):
+        for line in upload_run_files(create_client("s3"), puts):
             people.print(line, markup=False)
         start_time = datetime.now(UTC)
         status = command_status = _run(command)
@@ -142,7 +142,7 @@ def _wait_for_executions(start_time: datetime) -> int:
         arn, state = execution["PipelineExecutionArn"], execution["PipelineExecutionStatus"]
         if state not in END_STATUSES:
             people.print(f"waiting for {arn}")
-            status = watch(arn, stop_on_interrupt=True) or status
+            status = watch_execution(arn, stop_on_interrupt=True) or status
         elif execution["StartTime"] >= start_time:
             reason = execution.get("PipelineExecutionFailureReason")
             people.print(f"{arn} {state}{f': {reason}' if reason else ''}")
@@ -237,7 +237,7 @@ def parse_put(text: str) -> Put:
     return Put(bucket, key, source)
 
 
-def put(s3: Any, puts: list[Put]) -> Iterator[str]:
+def upload_run_files(s3: Any, puts: list[Put]) -> Iterator[str]:
     """Create the buckets and upload the files; yield a line for each ``--put``."""
     for upload in puts:
         s3.create_bucket(Bucket=upload.bucket)

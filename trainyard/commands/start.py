@@ -14,7 +14,7 @@ import typer
 
 from trainyard.definition_source import RegionOption
 from trainyard.runs import selective_rerun
-from trainyard.runs.live_watch import watch
+from trainyard.runs.live_watch import watch_execution
 from trainyard.runs.selective_rerun import RerunPlan
 from trainyard.terminal import Need, console, needs, parse_pairs
 
@@ -33,7 +33,7 @@ def start_again(parameters: Mapping[str, str], rerun: RerunPlan | None, region: 
     assert rerun is not None  # noqa: S101 (the verb needs a step)
     for line in rerun.iter_explanations(parameters):
         console.print(line, highlight=False, markup=False)
-    arn = selective_rerun.start(rerun, parameters, region)
+    arn = selective_rerun.start_rerun(rerun, parameters, region)
     console.print(f"started {arn}", highlight=False)
     return arn
 
@@ -64,7 +64,7 @@ def main(
     stop_on_interrupt: StopOption = False,
     *,
     start: Callable[[Mapping[str, str], RerunPlan | None, str | None], str] = start_again,
-    follow: Callable[..., int] = lambda arn, parameters, **options: watch(arn, **options),
+    follow: Callable[..., int] = lambda arn, parameters, **options: watch_execution(arn, **options),
 ) -> None:
     """Start a pipeline, or start it again from one of its steps and reuse the results it needs.
 
@@ -72,7 +72,7 @@ def main(
     ``follow``, which watches the execution and does what comes after its end.
     """
     parameters = parse_pairs("--parameter", parameter or [])
-    rerun = selective_rerun.plan(step, execution, pipeline, region) if step else None
+    rerun = selective_rerun.plan_rerun(step, execution, pipeline, region) if step else None
     arn = start(parameters, rerun, region)
     if wait:
         status = follow(arn, parameters, region=region, stop_on_interrupt=stop_on_interrupt)

@@ -16,8 +16,8 @@ from trainyard.definition_source import (
     read_definition_text,
 )
 from trainyard.terminal import needs
-from trainyard.validate import Finding, check
-from trainyard.validate.all_checks import JsonOption, report
+from trainyard.validate import Finding, check_definition
+from trainyard.validate.all_checks import JsonOption, report_findings
 
 
 @needs(ONE_DEFINITION)
@@ -38,5 +38,5 @@ def main(
         body, findings = subject()
     else:
         body = read_definition_text(definition, pipeline, region)
-        findings = check(body)
-    report(findings, body, as_json)
+        findings = check_definition(body)
+    report_findings(findings, body, as_json)

@@ -10,7 +10,7 @@ import typer
 from trainyard.definition_source import RegionOption
 from trainyard.local_state import serve_local_state
 from trainyard.runs.execution import START, find_latest_execution
-from trainyard.runs.live_watch import ANY, watch
+from trainyard.runs.live_watch import ANY, watch_execution
 from trainyard.runs.run_display import Display
 from trainyard.terminal import ExecutionArgument, NewestOfPipeline
 
@@ -29,4 +29,4 @@ def main(
 ) -> None:
     """Watch an execution until it ends; exit status 0 only when it Succeeded."""
     arn = execution or find_latest_execution(pipeline, region, start)
-    raise typer.Exit(watch(arn, region=region, poll_seconds=poll, display=display))
+    raise typer.Exit(watch_execution(arn, region=region, poll_seconds=poll, display=display))

@@ -46,7 +46,7 @@ def main(
     if text is None:
         causes = _find_causes(execution, pipeline, errors if as_json else console)
     else:
-        causes = [diagnose_failure(parse_evidence(_read(text)))]
+        causes = [diagnose_failure(parse_evidence(_read_end_of_file(text)))]
     if not causes:
         return
     for cause in causes:
@@ -73,7 +73,7 @@ def _find_causes(execution: str | None, pipeline: str | None, out: Console) -> l
     return []
 
 
-def _read(path: Path) -> str:
+def _read_end_of_file(path: Path) -> str:
     """Return the file's text, or for a long file its end, with a note on standard error."""
     try:
         text = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()

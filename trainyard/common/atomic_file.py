@@ -121,14 +121,14 @@ class Draft:
             with storage_errors(self.path, self._size):
                 # By name, because a library that was given the draft may have replaced the file.
                 if durable:
-                    sync(self.temporary)
+                    flush_to_disk(self.temporary)
                 self.temporary.replace(self.path)
         except BaseException:
             self.discard()
             raise
         # The name is stored in the folder, so the folder has to be flushed too.
         if durable:
-            sync(self.path.parent)
+            flush_to_disk(self.path.parent)
 
     def discard(self) -> None:
         """Remove the draft."""
@@ -152,7 +152,7 @@ class Draft:
             self.discard()
 
 
-def begin(path: Path, *parts: str | bytes | memoryview) -> Draft:
+def write_draft(path: Path, *parts: str | bytes | memoryview) -> Draft:
     """Write a draft of all parts and return it. ``finish`` waits for the disk and renames it."""
     views = [memoryview(part.encode() if isinstance(part, str) else part) for part in parts]
     draft = Draft(path, size=sum(part.nbytes for part in views))
@@ -168,10 +168,10 @@ def begin(path: Path, *parts: str | bytes | memoryview) -> Draft:
 
 def write(path: Path, *parts: str | bytes | memoryview) -> None:
     """Replace ``path`` by the parts (text as UTF-8), atomically. Its folder must exist."""
-    begin(path, *parts).finish()
+    write_draft(path, *parts).finish()
 
 
-def sync(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Flush a file's content, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

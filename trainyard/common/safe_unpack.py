@@ -12,7 +12,7 @@ import tarfile
 from pathlib import Path
 
 
-def unpack(tar: tarfile.TarFile, folder: Path) -> None:
+def unpack_tar(tar: tarfile.TarFile, folder: Path) -> None:
     """Write the files of ``tar`` below ``folder``. No other process may write to that folder.
 
     Of a file's mode, only the executable bit is kept. A link to a file becomes a hard link, and a

@@ -20,7 +20,7 @@ from trainyard.console.pages.run import (
     read_run,
     render_fragments,
 )
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 _NOT_THERE = re.compile(
     r' href="/[^"]*"|<button\b.*?</button>|<ul class="actions">.*?</ul>', re.DOTALL
@@ -29,7 +29,9 @@ _NOT_THERE = re.compile(
 script. Texts contain no quotes or angle brackets, because they are escaped."""
 
 
-def write(arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None) -> None:
+def write_frozen_page(
+    arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None
+) -> None:
     """Write the page of an execution to ``out``, atomically."""
     atomic_file.write(out, render_page(arn, panels, region))
 
@@ -46,12 +48,12 @@ def render_page(arn: str, panels: Panels = (METRICS,), region: str | None = None
         ("execution", *address.values()), lambda: account.open_execution(arn), A_DAY
     )
     run = read_run(account, **address, panels=panels)
-    return render(run, account)
+    return render_frozen_page(run, account)
 
 
-def render(run: Overview, account: Account) -> str:
+def render_frozen_page(run: Overview, account: Account) -> str:
     """Return the run as one HTML document."""
-    app = create(account, "")
+    app = create_console_app(account, "")
     style = (files("trainyard.console") / "static/console.css").read_text(encoding="utf-8")
     with app.test_request_context():
         parts = render_fragments(run)

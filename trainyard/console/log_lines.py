@@ -207,7 +207,7 @@ def read_beginning(account: Account, stream: Stream, count: int) -> Page:
 def read_end(account: Account, stream: Stream, count: int) -> Page:
     """Return the last ``count`` lines, and the token to read the lines that will follow."""
     how = {"limit": _compute_request_limit(count), "startFromHead": False}
-    last = fetch(account, stream, **how)
+    last = fetch_log_events(account, stream, **how)
     back = last.get("nextBackwardToken", "")
     lines = [Line.from_event(item) for item in reversed(last.get("events", []))]
     # Read one line more than is shown, to know whether there are older ones.
@@ -220,7 +220,7 @@ def read_end(account: Account, stream: Stream, count: int) -> Page:
 
 def read_newer(account: Account, stream: Stream, token: str) -> tuple[list[Line], str]:
     """Return the lines after a token, at most 1 MB, and the token to read those that follow."""
-    page = fetch(account, stream, nextToken=token, startFromHead=True)
+    page = fetch_log_events(account, stream, nextToken=token, startFromHead=True)
     return [Line.from_event(item) for item in page.get("events", [])], page.get(
         "nextForwardToken", token
     )
@@ -305,7 +305,7 @@ def iter_events(
     forth = how["startFromHead"]
     page_count = 0
     while pages is None or page_count < pages:
-        page = fetch(account, stream, **how)
+        page = fetch_log_events(account, stream, **how)
         items = page.get("events", [])
         yield from items if forth else reversed(items)
         following = page.get("nextForwardToken" if forth else "nextBackwardToken")
@@ -314,7 +314,7 @@ def iter_events(
         how["nextToken"], page_count = following, page_count + 1
 
 
-def fetch(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
+def fetch_log_events(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
     """Return the response of GetLogEvents."""
     with service_errors(f"reading log stream {stream.name}"):
         response: dict[str, Any] = account.logs.get_log_events(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trainyard.console.account_cache import Account
-from trainyard.console.log_lines import fetch, list_job_streams
+from trainyard.console.log_lines import fetch_log_events, list_job_streams
 from trainyard.runs.execution import LOG_GROUPS
 from trainyard.runs.metric_lines import (
     Definition,
@@ -167,7 +167,7 @@ class Reader:
             while not is_end:
                 token = self._tokens.get(stream.name)
                 how = {"nextToken": token} if token else {}
-                page = fetch(self._account, stream, startFromHead=True, **how)
+                page = fetch_log_events(self._account, stream, startFromHead=True, **how)
                 following = page.get("nextForwardToken", "")
                 self._tokens[stream.name] = following
                 events, is_end = page.get("events", []), not following or following == token
@@ -199,7 +199,7 @@ def describe_training(account: Account, job: str) -> dict[str, Any]:
     return account.ask("describe_training_job", max(2.0, account.seconds), TrainingJobName=job)
 
 
-def read(account: Account, job: str) -> Metrics:
+def read_metrics(account: Account, job: str) -> Metrics:
     """Return the metrics of a training job that are known so far. All callers share one reader."""
     reader = account.read_cached(("metrics of", job), lambda: Reader(account, job), 24 * 3_600)
     is_ended = describe_training(account, job).get("TrainingJobStatus") in END_STATUSES

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import A_DAY, Account
-from trainyard.plan.prices import Prices, load
+from trainyard.plan.prices import Prices, load_prices
 from trainyard.runs.execution import Execution, Step
 from trainyard.runs.job_cost import CHARGED_KEYS, Spent, compute_job_cost
 from trainyard.runs.run_display import find_model_package, format_duration, read_latest_metrics
@@ -234,7 +234,7 @@ def read_outcome(account: Account, pipeline: str, execution: str, judge: Judge) 
             # The job may have been deleted.
             continue
     region = str(account.sagemaker.meta.region_name)
-    prices = account.read_cached(("prices", region), lambda: load(region), A_DAY)
+    prices = account.read_cached(("prices", region), lambda: load_prices(region), A_DAY)
     paid = sum_costs(compute_step_costs(steps.values(), jobs, prices, datetime.now(UTC)))
     try:
         result = judge(account.find_execution(pipeline, execution), steps)

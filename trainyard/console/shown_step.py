@@ -24,7 +24,7 @@ from trainyard.console.account_cache import A_DAY, Account, Snapshot
 from trainyard.language import definition_document as language
 from trainyard.language.definition_document import JOB_ENDED, find_step
 from trainyard.language.definition_document import Step as StepDefinition
-from trainyard.language.evaluation import Unknown, evaluate
+from trainyard.language.evaluation import Unknown, evaluate_value
 from trainyard.language.expressions import resolve_parameters
 from trainyard.plan.definition_diff import HIDDEN, flatten_fields, format_path
 from trainyard.runs.execution import Execution, Step
@@ -38,7 +38,7 @@ from trainyard.runs.run_values import (
 )
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import find_cause
-from trainyard.secrets import find
+from trainyard.secrets import find_secrets
 
 UNCHANGING = 3_600.0  # seconds for which data that cannot change are cached
 
@@ -181,13 +181,13 @@ def resolve_entry(step: language.Step, values: RunValues) -> dict[str, Any]:
     secret as ``(hidden)``.
     """
     entry = {**step.document, "Arguments": step.own_arguments}
-    return dict(redact_value(evaluate(entry, values, lenient=True)))
+    return dict(redact_value(evaluate_value(entry, values, lenient=True)))
 
 
 def redact_value(value: Any) -> Any:
     """Return a copy that may be shown: secrets are hidden, unknown values replaced by a text."""
     public_value = _replace_unknowns(copy.deepcopy(value))
-    for path in list(find(public_value)):
+    for path in list(find_secrets(public_value)):
         holder = public_value
         for key in path[:-1]:
             holder = holder[key]
@@ -366,12 +366,12 @@ def list_trials(account: Account, tuning_job: str) -> Trials:
         HyperParameterTuningJobName=tuning_job,
         MaxResults=TRAININGS,
     )
-    jobs = sorted(answer.get("TrainingJobSummaries", []), key=_rank)
+    jobs = sorted(answer.get("TrainingJobSummaries", []), key=_compute_rank_key)
     names = dict.fromkeys(name for job in jobs for name in job.get("TunedHyperParameters", {}))
     return Trials(jobs=jobs, names=sorted(names), more="NextToken" in answer)
 
 
-def _rank(job: Mapping[str, Any]) -> tuple[bool, float]:
+def _compute_rank_key(job: Mapping[str, Any]) -> tuple[bool, float]:
     """Return the sort key: the best objective first, jobs without one last."""
     metric = job.get("FinalHyperParameterTuningJobObjectiveMetric") or {}
     value = metric.get("Value")

@@ -39,7 +39,7 @@ HEADERS = {
 }
 
 
-def guard(app: Flask, key: str) -> None:
+def refuse_foreign_requests(app: Flask, key: str) -> None:
     """Make the app refuse requests without ``key``, and requests from or for another site.
 
     Such requests get status 403. A browser sends ``key`` once, as the query parameter ``key``;
@@ -115,7 +115,7 @@ def serve_console(
         ServiceError: the port cannot be listened on.
     """
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    app = create(account, key, application)
+    app = create_console_app(account, key, application)
     # Before the first request, so that the clients use the environment as it is now.
     account.connect()
     server = _open_server(app, port)
@@ -144,7 +144,7 @@ def _open_server(app: Flask, port: int) -> BaseWSGIServer:
 LONGEST_FORM = 1 << 20  # maximum bytes of a form that the server accepts
 
 
-def create(account: Account, key: str, application: Application = NONE) -> Flask:
+def create_console_app(account: Account, key: str, application: Application = NONE) -> Flask:
     """Return the Flask app of the console for one account, with the parts of ``application``.
 
     It answers only browsers that have sent ``key``.
@@ -165,10 +165,10 @@ def create(account: Account, key: str, application: Application = NONE) -> Flask
     names: Any = app.jinja_env.globals
     names.update(account=account, lasting=outcomes.render_duration)
     names.update(costing=outcomes.render_cost)
-    guard(app, key)
+    refuse_foreign_requests(app, key)
     for module in iter_modules(pages.__path__):
         app.register_blueprint(import_module(f"{pages.__name__}.{module.name}").page)
-    app.add_url_rule("/", "home", lambda: redirect(url_for("runs.runs")))
+    app.add_url_rule("/", "home", lambda: redirect(url_for("runs.show_runs")))
     app.register_error_handler(
         TrainyardError, lambda error: _render_error("Not available", error, 502)
     )

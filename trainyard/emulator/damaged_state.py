@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Collection
 from pathlib import Path
 
-from trainyard.common.atomic_file import begin
+from trainyard.common.atomic_file import write_draft
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.regions import list_world_folders
 
@@ -53,7 +53,7 @@ def check_writable(state: Path) -> None:
         state.mkdir(parents=True, exist_ok=True)
         if state.stat().st_mode & 0o077:
             state.chmod(0o700)
-        begin(state / "writable", b"x").discard()
+        write_draft(state / "writable", b"x").discard()
     except OSError as failure:
         fix = "make room there" if is_disk_full(failure) else "make it writable"
         raise EmulatorError(
@@ -79,7 +79,7 @@ def set_aside(state: Path) -> None:
                 try:
                     _check_document(path, keys.split())
                 except (ValueError, KeyError, TypeError, FileNotFoundError) as damage:
-                    _move(root, path, damage)
+                    _move_damaged_state(root, path, damage)
 
 
 def refuse_pruning(state: Path) -> None:
@@ -122,7 +122,7 @@ def _check_json(definition: bytes) -> None:
     json.loads(definition)
 
 
-def _move(state: Path, path: Path, damage: Exception) -> None:
+def _move_damaged_state(state: Path, path: Path, damage: Exception) -> None:
     unit = path.parent if path.name in _OF_A_FOLDER else path
     target = state / FOLDER / unit.relative_to(state)
     while target.exists():

@@ -94,7 +94,7 @@ def find_other_account(arn: str) -> str:
     return owner if (owner := parse_account(arn)) in EXISTING and owner != read_account() else ""
 
 
-def partition() -> str:
+def get_partition() -> str:
     """Return the partition of the current region, which follows ``arn:`` in an ARN."""
     names = {"cn": "aws-cn", "us-gov": "aws-us-gov"}
     return next(
@@ -123,7 +123,7 @@ class Thread(threading.Thread):
 
 def make_arn(service: str, resource: str) -> str:
     """Return ``arn:aws:<service>:<region>:<account>:<resource>`` for the current scope."""
-    return f"arn:{partition()}:{service}:{read_region()}:{read_account()}:{resource}"
+    return f"arn:{get_partition()}:{service}:{read_region()}:{read_account()}:{resource}"
 
 
 class ApiError(Exception):

@@ -19,7 +19,7 @@ def load_service_model() -> ServiceModel:
     return ServiceModel(Loader().load_service_model("sagemaker", "service-2"), "sagemaker")
 
 
-def check(operation: str, request: dict) -> None:
+def check_request_shape(operation: str, request: dict) -> None:
     """Refuse a request that SageMaker would not accept, with SageMaker's message.
 
     boto3 checks its own calls; the resolved Arguments of a pipeline step are checked only here. A
@@ -61,7 +61,9 @@ def _iter_violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
         yield f"Value {value_text} at '{location}' failed to satisfy constraint: {broken}"
     if isinstance(shape, StructureShape) and isinstance(value, dict):
         for name, member in shape.members.items():
-            path = f"{location}.{_lower(name)}" if location else _lower(name)
+            path = (
+                f"{location}.{_lower_first_letter(name)}" if location else _lower_first_letter(name)
+            )
             if value.get(name) is not None:
                 yield from _iter_violations(member, value[name], path)
             elif name in shape.required_members:
@@ -72,7 +74,7 @@ def _iter_violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
             yield from _iter_violations(shape.member, entry, f"{location}.{number}.member")
 
 
-def _lower(name: str) -> str:
+def _lower_first_letter(name: str) -> str:
     return name[:1].lower() + name[1:]
 
 

@@ -111,7 +111,7 @@ class RequestSignature:
         return self._auth.signature("\n".join(lines), self._request)
 
 
-def check(
+def verify_signature(
     request: Request, secret: Callable[[str], str | None], now: float | None = None
 ) -> RequestSignature:
     """Return the signature of a request if it is valid.

@@ -53,8 +53,8 @@ from trainyard.emulator.request_scope import (
 from trainyard.emulator.request_signatures import (
     RequestRefusal,
     RequestSignature,
-    check,
     check_session,
+    verify_signature,
 )
 from trainyard.emulator.rest_requests import parse_json_object
 from trainyard.emulator.s3 import S3, operation_routes
@@ -169,7 +169,7 @@ class App:
 
     def _answer(self, request: Request) -> Response:
         """Return the response to a request, after checking signature and permission."""
-        refusal_answer = _refuse(request)
+        refusal_answer = _refuse_web_page(request)
         if refusal_answer:
             return refusal_answer
         # A role's temporary credentials, at the path that its job was given.
@@ -180,7 +180,7 @@ class App:
         if metric_store.is_scrape(request):
             return metric_store.answer_scrape(request, self.keys.own_pair[1], self.worlds.metrics)
         try:
-            signature = check(request, self._find_secret)
+            signature = verify_signature(request, self._find_secret)
             check_session(request, signature.key, self.keys)
         except RequestRefusal as error:
             return _answer_unauthorized(request, error)
@@ -288,7 +288,7 @@ class App:
 
 
 @contextlib.contextmanager
-def serve(
+def serve_emulator(
     state: Path,
     port: int = 0,
     make_sagemaker: MakeSageMaker | None = None,
@@ -405,7 +405,7 @@ def _answer_denial(request: Request, service: str, denial: ApiError) -> Response
     return _make_error_response(ApiError("AccessDeniedException", denial.message, denial.status))
 
 
-def _refuse(request: Request) -> Response | None:
+def _refuse_web_page(request: Request) -> Response | None:
     """Return the refusal of a request from a web page, by its origin or by DNS rebinding; else
     None.
 

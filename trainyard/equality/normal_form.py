@@ -118,7 +118,7 @@ def normalise_definition(
         if stamped_places := [uri for uri in outputs[step.name] if uri in folding.generated_names]:
             cosmetics[step.name]["generated locations of outputs"] = stamped_places
         rules = Rules(digest, sorts, cosmetics[step.name])
-        steps[step.name] = _step(step, before[step.name], folding, rules)
+        steps[step.name] = _normalize_step(step, before[step.name], folding, rules)
     return Normal(folding.fold(top), parameters, steps, cosmetics)
 
 
@@ -170,7 +170,9 @@ class Rules:
 _AT_INDEX = re.compile(r"\[\d+\]")
 
 
-def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> dict[str, Any]:
+def _normalize_step(
+    step: Step, before: set[str], folding: "_Folding", rules: Rules
+) -> dict[str, Any]:
     """Return the normal form of a step; ``before`` is the set of all steps that it waits for."""
     members = {
         key: folding.fold(value)
@@ -181,7 +183,7 @@ def _step(step: Step, before: set[str], folding: "_Folding", rules: Rules) -> di
     if step_type(step.type).job:
         if tags := arguments.pop("Tags", None):
             rules.cosmetic["Tags"] = tags
-        arguments = request(remove_unwatched(arguments, rules.cosmetic), rules)
+        arguments = normalize_request(remove_unwatched(arguments, rules.cosmetic), rules)
     triggers = [entry for entry in _list_dependencies(step) if isinstance(entry, dict)]
     return {
         **{k: v for k, v in members.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},
@@ -304,10 +306,10 @@ class _Folding:
         return {JOIN: {"On": "", "Values": parts}}
 
 
-def request(value: Any, rules: Rules) -> Any:
+def normalize_request(value: Any, rules: Rules) -> Any:
     """Return a job's request, or a part of it, in normal form."""
     if isinstance(value, list):
-        return [request(item, rules) for item in value]
+        return [normalize_request(item, rules) for item in value]
     if not isinstance(value, dict) or is_expression(value):
         return value
     members = {key: _normalize_member(key, item, rules) for key, item in value.items()}
@@ -322,9 +324,9 @@ def _normalize_member(key: str, item: Any, rules: Rules) -> Any:
         }
     if key in UNORDERED_LISTS and isinstance(item, list):
         name = UNORDERED_LISTS[key]
-        inside = request([_normalize_input(entry, name, rules) for entry in item], rules)
+        inside = normalize_request([_normalize_input(entry, name, rules) for entry in item], rules)
         return _sort_items(inside, name) if rules.sorts else inside
-    return request(item, rules)
+    return normalize_request(item, rules)
 
 
 def _normalize_input(item: Any, name: str, rules: Rules) -> Any:

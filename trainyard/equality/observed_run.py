@@ -21,13 +21,13 @@ from trainyard.common.hashes import file_sha256, json_sha256
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.request_scope import REGION, enter_scope
 from trainyard.emulator.sagemaker.jobs.transfers import build_local_path
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 from trainyard.equality.normal_form import (
     Rules,
     iter_output_places,
+    normalize_request,
     remove_defaults,
     remove_unwatched,
-    request,
 )
 from trainyard.language.definition_document import find_step, iter_steps
 from trainyard.plan.definition_diff import HIDDEN, flatten_fields
@@ -76,7 +76,7 @@ class Setting:
     """Maximum duration of an execution, in seconds."""
 
 
-def observe(
+def observe_run(
     document: Mapping[str, Any], setting: Setting, names: Mapping[str, str] | None = None
 ) -> Observation:
     """Execute a valid definition on a new emulator, and return what happened.
@@ -105,11 +105,11 @@ def observe(
 
     with (
         tempfile.TemporaryDirectory(prefix="trainyard-equal-") as state,
-        serve(Path(state), python=setting.python) as endpoint,
+        serve_emulator(Path(state), python=setting.python) as endpoint,
         enter_scope(REGION),
     ):
         endpoint.app.aws.on_stage = record_files
-        _put(endpoint, setting.files, document)
+        _upload_files(endpoint, setting.files, document)
         arn = _start_execution(endpoint, document, setting)
         try:
             outcome = endpoint.wait(arn, setting.seconds)
@@ -130,7 +130,9 @@ def _iter_files(ml: Path) -> Iterator[tuple[str, str]]:
             yield f"/opt/ml/{below.as_posix()}", hash_content(path, path.name)
 
 
-def _put(endpoint: Endpoint, files: Mapping[str, Path], document: Mapping[str, Any]) -> None:
+def _upload_files(
+    endpoint: Endpoint, files: Mapping[str, Path], document: Mapping[str, Any]
+) -> None:
     """Create the buckets that the definition names, as they exist in AWS, and upload the files."""
     objects = endpoint.app.objects
     for bucket in {*_BUCKET.findall(json.dumps([document, *files]))}:
@@ -217,7 +219,7 @@ class _Reader:
         job = remove_defaults(
             remove_unwatched(self._read_job(step, definition.arguments), rules.cosmetic)
         )
-        for path, shown_value in flatten_fields(request(job, rules)).items():
+        for path, shown_value in flatten_fields(normalize_request(job, rules)).items():
             text = self._replace_names(shown_value.raw)
             # A secret is compared by a hash, because the facts are shown to the user.
             if shown_value.text == HIDDEN:

@@ -18,7 +18,7 @@ from trainyard.equality.normal_form import (
     normalise_definition,
     with_names,
 )
-from trainyard.equality.observed_run import Files, NotRunError, Observation, Setting, observe
+from trainyard.equality.observed_run import Files, NotRunError, Observation, Setting, observe_run
 from trainyard.language.expressions import DEFAULT_TYPE, GET, index_parameters, resolve_parameters
 from trainyard.plan.definition_diff import (
     Fields,
@@ -54,7 +54,7 @@ class StaticComparison:
     """Mapping of a parameter of the second definition to its name in the first, if they differ."""
 
 
-def compare(
+def compare_definitions(
     first: Mapping[str, Any],
     second: Mapping[str, Any],
     parameters: Mapping[str, str],
@@ -73,7 +73,7 @@ def compare(
         DefinitionError: a given parameter is declared in neither definition, or its value is not
             of its type.
     """
-    _check(parameters, first, second)
+    _check_parameters_declared(parameters, first, second)
     first_parameters, second_parameters = index_parameters(first), index_parameters(second)
     parameter_names = _match_parameters(first_parameters, second_parameters)
     shared_names = {
@@ -105,7 +105,9 @@ def compare(
     )
 
 
-def _check(parameters: Mapping[str, str], *documents: Mapping[str, Any]) -> None:
+def _check_parameters_declared(
+    parameters: Mapping[str, str], *documents: Mapping[str, Any]
+) -> None:
     """Raise DefinitionError if a parameter is declared in none of the definitions."""
     names = {name for document in documents for name in index_parameters(document)}
     for name in parameters:
@@ -292,7 +294,9 @@ def decide_equality(
         DefinitionError: a parameter is declared nowhere, or its value is not of its type.
         EmulatorError: the emulator cannot start on this machine.
     """
-    comparison = compare(first, second, setting.parameters, Files(setting.files).hash_uri)
+    comparison = compare_definitions(
+        first, second, setting.parameters, Files(setting.files).hash_uri
+    )
     if comparison.cause:
         reason = "not executed: the definitions themselves differ"
         return Answer(cause=comparison.cause, evidence=reason)
@@ -306,8 +310,11 @@ def decide_equality(
         parameters |= {other: parameters[name]} if name in parameters else {}
     setting = replace(setting, parameters=parameters)
     try:
-        first_run, second_run = observe(first, setting), observe(second, setting, comparison.names)
-        repeat_run = observe(first, setting) if twice else first_run
+        first_run, second_run = (
+            observe_run(first, setting),
+            observe_run(second, setting, comparison.names),
+        )
+        repeat_run = observe_run(first, setting) if twice else first_run
     except NotRunError as reason:
         evidence = f"not executed: {reason}; their normal forms are identical"
         return Answer(but_for=comparison.but_for, evidence=evidence)

@@ -96,7 +96,7 @@ def predict_candidates(
     if not timings:
         return []
     fastest = min((time.step_seconds for _, _, time in timings), key=lambda step: step.p50)
-    run = interrupted_run.foresee(
+    run = interrupted_run.predict_interrupted_run(
         make_machines(
             offer.name, nodes, question.how, region=question.region, usd_hour=offer.usd_hour
         ),

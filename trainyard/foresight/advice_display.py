@@ -51,9 +51,10 @@ def _describe_question(advice: Advice) -> Iterator[str]:
     question, layout_count = advice.question, advice.count
     batch = question.global_batch * question.model.sequence
     yield (
-        f"{count(question.parameters)} parameters on {count(question.tokens)} tokens: "
+        f"{format_count(question.parameters)} parameters on {format_count(question.tokens)} "
+        "tokens: "
         f"{question.steps:,} steps of {question.global_batch:,} × {question.model.sequence:,} "
-        f"({count(batch)} tokens)"
+        f"({format_count(batch)} tokens)"
     )
     types = ", ".join(offer.name for offer in question.offers)
     yield (
@@ -244,7 +245,7 @@ def format_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """Return a number as text, such as ``1.4 T``, ``300 B`` or ``4 M``."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= size:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from trainyard.foresight.interval import Spread
 from trainyard.instance_types import MACHINES, Machine
-from trainyard.plan.prices import HOURS_A_MONTH, Price, load
+from trainyard.plan.prices import HOURS_A_MONTH, Price, load_prices
 
 TABLE: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("interruptions.json").read_text(encoding="utf-8")
@@ -141,9 +141,9 @@ def find_price(instance_type: str, region: str) -> Price | None:
     If the region has no price, return that of ``ELSEWHERE``, marked as estimated; None if that
     region has none either.
     """
-    regional_price = load(region).find_hourly("training", instance_type)
+    regional_price = load_prices(region).find_hourly("training", instance_type)
     if regional_price is None and (
-        other_price := load(ELSEWHERE).find_hourly("training", instance_type)
+        other_price := load_prices(ELSEWHERE).find_hourly("training", instance_type)
     ):
         return Price(other_price.usd, is_estimated=True)
     return regional_price
@@ -200,7 +200,7 @@ class Gpu:
     gpus_per_node: int
 
 
-def _read(path: Path) -> dict[str, Gpu]:
+def _read_gpus(path: Path) -> dict[str, Gpu]:
     with path.open(encoding="utf-8", newline="") as file:
         rows = [*csv.DictReader(file)]
     kinds: dict[str, Any] = {field.name: field.type for field in fields(Gpu)}
@@ -208,7 +208,7 @@ def _read(path: Path) -> dict[str, Gpu]:
     return {gpu.name: gpu for gpu in gpus}
 
 
-GPUS: Mapping[str, Gpu] = _read(Path(__file__).with_name("gpus.csv"))
+GPUS: Mapping[str, Gpu] = _read_gpus(Path(__file__).with_name("gpus.csv"))
 """Mapping of a device's name to the device."""
 
 

@@ -122,7 +122,7 @@ class Run:
     """Seconds for which a save stops the training."""
 
 
-def foresee(
+def predict_interrupted_run(
     machines: Machines,
     parameters: float,
     step_seconds: Spread,

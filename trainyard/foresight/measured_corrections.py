@@ -27,7 +27,7 @@ from trainyard.common import atomic_file
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.interval import DECILE, Spread
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.step_time import Time, foresee
+from trainyard.foresight.step_time import Time, predict_step_time
 from trainyard.foresight.transformer_formulas import Shapes
 
 PLACE = Path(".trainyard/calibration.json")
@@ -80,8 +80,8 @@ class Calibration:
     trainings: tuple[Measurement, ...] = ()
 
     def time(self, setting: Setting, shapes: Shapes | None = None) -> Time:
-        """Predict like ``step_time.foresee``, corrected by the measurements on the device."""
-        baseline = foresee(setting, shapes)
+        """Predict like ``predict_step_time``, corrected by the measurements on the device."""
+        baseline = predict_step_time(setting, shapes)
         step = self.adjust_time(setting, baseline.step_seconds)
         slower = step.p50 / baseline.step_seconds.p50
         return replace(
@@ -109,7 +109,9 @@ class Calibration:
         """
         ratios: dict[str, list[float]] = {}
         for training in self.trainings:
-            ratio = math.log(training.step_seconds / foresee(training.setting).step_seconds.p50)
+            ratio = math.log(
+                training.step_seconds / predict_step_time(training.setting).step_seconds.p50
+            )
             ratios.setdefault(training.setting.gpu, []).append(ratio)
         return ratios
 
@@ -136,7 +138,7 @@ class Calibration:
 _TREE = TypeAdapter(Measurement)
 
 
-def read(path: Path = PLACE) -> Calibration:
+def read_measured_runs(path: Path = PLACE) -> Calibration:
     """Return the measured runs in the file; none if the file does not exist.
 
     Raises:

@@ -319,7 +319,7 @@ _TABLE = json.loads(Path(__file__).with_name("constants.json").read_text(encodin
 CONSTANTS = Constants(**_TABLE["memory"])
 
 
-def foresee(
+def predict_memory(
     setting: Setting, shapes: Shapes | None = None, constants: Constants = CONSTANTS
 ) -> Memory:
     """Predict the memory of the fullest GPU of ``setting``.
@@ -473,14 +473,14 @@ def _compute_activation_bytes(setting: Setting, stage: Stage) -> float:
     The result includes all micro-batches in flight.
     """
     return sum(
-        _on(setting, unit.kept[setting.recompute])
+        _count_activation_bytes(setting, unit.kept[setting.recompute])
         * count
         * (1.0 if unit is stage.head else stage.flight)
         for unit, count in stage.units
     )
 
 
-def _on(setting: Setting, activation: ActivationBytes) -> float:
+def _count_activation_bytes(setting: Setting, activation: ActivationBytes) -> float:
     """Return the bytes of an activation on one tensor-parallel rank."""
     return activation.on(setting.tensor, sequence_parallel=setting.sequence_parallel)
 
@@ -506,7 +506,9 @@ def _recompute_and_buffer_bytes(setting: Setting, stage: Stage) -> tuple[float, 
     latter.
     """
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
-    recompute_bytes = _on(setting, unit.kept["none"]) - _on(setting, unit.kept[setting.recompute])
+    recompute_bytes = _count_activation_bytes(setting, unit.kept["none"]) - _count_activation_bytes(
+        setting, unit.kept[setting.recompute]
+    )
     is_split = setting.sequence_parallel and setting.tensor > 1
     return recompute_bytes, unit.kept["none"].split / 2 / setting.tensor + unit.output_bytes * (
         1 + is_split

@@ -1,7 +1,7 @@
 """The sizes and the work of a model's parts, per token, from which memory and time are computed.
 
-``from_setting`` computes them by formula for models like GPT and Llama; ``read`` takes those of any
-other model from the output of ``python -m training.tools.shapes``.
+``from_setting`` computes them by formula for models like GPT and Llama; ``parse_shapes`` takes
+those of any other model from the output of ``python -m training.tools.shapes``.
 """
 
 import csv
@@ -21,7 +21,7 @@ from trainyard.foresight.transformer_formulas import WIDTH, Shapes
 _TREE = TypeAdapter(Shapes)
 
 
-def read(tree: Mapping[str, Any]) -> Shapes:
+def parse_shapes(tree: Mapping[str, Any]) -> Shapes:
     """Return shapes from JSON with the fields of ``Shapes`` and ``Unit``; totals are optional.
 
     The field ``of``, which names the model, is ignored.
@@ -96,7 +96,7 @@ def _build_shapes(
     """Return the shapes of a model that consists of embedding, blocks and head; cached."""
     units = (
         transformer_formulas.build_embedding(widths, vocab, widths.is_biased),
-        transformer_formulas.block(widths, layers),
+        transformer_formulas.build_block_unit(widths, layers),
         transformer_formulas.build_head(widths, vocab, tied),
     )
     return Shapes(units=units, sequence=widths.sequence, logits=vocab, tied=tied)

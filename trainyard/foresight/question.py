@@ -24,7 +24,7 @@ from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import Time
 from trainyard.foresight.transformer_formulas import Shapes
 from trainyard.instance_types import MACHINES
-from trainyard.plan.prices import load
+from trainyard.plan.prices import load_prices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class Question:
     """Human-readable source of the corrections by the user's own runs; empty without corrections.
     """
 
-    time: Callable[[Setting, Shapes | None], Time] = step_time.foresee
+    time: Callable[[Setting, Shapes | None], Time] = step_time.predict_step_time
     """Function that predicts a step's time, by the fitted constants or corrected by the user's own
     runs.
     """
@@ -118,7 +118,7 @@ class Question:
 
     def ask(self, setting: Setting) -> Memory:
         """Predict the memory that this model needs in a layout, which is a setting."""
-        return memory.foresee(setting, self.shapes)
+        return memory.predict_memory(setting, self.shapes)
 
 
 def iter_offers(region: str) -> Iterator[Offer]:
@@ -164,7 +164,7 @@ def choose_offers(
 
 def _refuse_region(region: str) -> None:
     """Raise a RecipeError if there are no prices for a region and SageMaker does not have it."""
-    if load(region).date is not None:
+    if load_prices(region).date is not None:
         return
     # Imported only if it is needed, because it takes a tenth of a second.
     from botocore.session import Session
@@ -300,10 +300,10 @@ def iter_answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            yield {"line": number, **_answer(line)}
+            yield {"line": number, **_predict_line(line)}
 
 
-def _answer(line: str) -> dict[str, Any]:
+def _predict_line(line: str) -> dict[str, Any]:
     """Return the predictions for a line, or its ``error``."""
     try:
         record = json.loads(line)
@@ -358,7 +358,7 @@ def _format_problem(error: ValidationError, row: Mapping[str, Any]) -> str:
 
 def predict_setting(setting: Setting) -> dict[str, Any]:
     """Predict a step's time, tokens per second and memory in GiB, each with p10, p50 and p90."""
-    step, used = step_time.foresee(setting), memory.foresee(setting)
+    step, used = step_time.predict_step_time(setting), memory.predict_memory(setting)
     return {
         "step_seconds": _round_figures(step.step_seconds),
         "tokens_per_second_per_gpu": _round_figures(step.tokens_per_second_per_gpu),

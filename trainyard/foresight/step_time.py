@@ -217,15 +217,17 @@ def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
         micro_batches=setting.accumulation + setting.pipeline - 1,
         nodes=math.log(setting.nodes),
     )
-    _compute(work, setting, block, path.blocks * tokens, repeats)
+    _add_computation(work, setting, block, path.blocks * tokens, repeats)
     for unit in ends:
-        _compute(work, setting, unit, path.ends * unit.count * tokens, 0.0)
+        _add_computation(work, setting, unit, path.ends * unit.count * tokens, 0.0)
     _add_communication(work, setting, model, block, path.blocks * tokens)
-    _update(work, setting, model)
+    _add_optimizer_update(work, setting, model)
     return work
 
 
-def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: float) -> None:
+def _add_computation(
+    work: Work, setting: Setting, unit: Unit, times: float, repeats: float
+) -> None:
     """Add the computation of a unit to ``work``.
 
     ``times`` is the number of tokens that pass the unit, ``repeats`` the share of the forward pass
@@ -234,7 +236,7 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: fl
     trained_share = unit.trained / unit.parameters if unit.parameters else 1.0
     passes = 2 + trained_share + repeats
     fp8 = setting.precision == "fp8" and unit.count > 1 and setting.device.matmul_fp8_tflops > 0
-    _multiply(work, setting, unit, times * passes, fp8=fp8)
+    _add_matrix_products(work, setting, unit, times * passes, fp8=fp8)
     _add_attention(work, setting, unit, times)
     bandwidth = setting.device.bandwidth_tb_s * 1e12
     activation = unit.kept["none"]
@@ -253,7 +255,9 @@ def _compute(work: Work, setting: Setting, unit: Unit, times: float, repeats: fl
         work.elementwise += traffic * passes / bandwidth
 
 
-def _multiply(work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bool) -> None:
+def _add_matrix_products(
+    work: Work, setting: Setting, unit: Unit, times: float, *, fp8: bool
+) -> None:
     """Add the matrix products with the unit's weights, for ``times`` tokens, to ``work``."""
     device = setting.device
     rate = 1e12 * (device.matmul_fp8_tflops if fp8 else device.matmul_tflops)
@@ -336,7 +340,7 @@ def _add_communication(
     work.reduction, work.hops = data.waiting, data.hops
 
 
-def _update(work: Work, setting: Setting, model: Shapes) -> None:
+def _add_optimizer_update(work: Work, setting: Setting, model: Shapes) -> None:
     """Add the optimizer's work, on the device or on the host, and the copies between them, to
     ``work``.
     """
@@ -521,7 +525,7 @@ def _compute_exposed(busy: Any, exchange: Any, lost: float) -> Any:
     return longer - busy + lost * shorter
 
 
-def foresee(
+def predict_step_time(
     setting: Setting, shapes: Shapes | None = None, efficiency: Constants | None = None
 ) -> Time:
     """Predict the time of an optimizer step of ``setting``.

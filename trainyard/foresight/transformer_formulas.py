@@ -210,7 +210,7 @@ def build_head(w: Widths, vocab: int, tied: bool) -> Unit:
     )
 
 
-def block(w: Widths, layers: int) -> Unit:
+def build_block_unit(w: Widths, layers: int) -> Unit:
     """Return the transformer block, of which the model has ``layers``."""
     norms = 2 * w.hidden * (1 + w.is_biased)
     # These are the biases of attention's and the feed-forward part's outputs, which every

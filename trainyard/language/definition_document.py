@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from trainyard.language.evaluation import UnstartedScope, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate_value
 from trainyard.language.expressions import ExpressionError, iter_known_references
 from trainyard.language.step_types import step_type
 
@@ -237,7 +237,7 @@ class Document:
         Lists and objects are resolved member by member. A part is ``Unknown`` if it is known only
         at run time, or if it is invalid, which ``reference_checks`` reports.
         """
-        return evaluate(expression, self._start, lenient=True)
+        return evaluate_value(expression, self._start, lenient=True)
 
     @cached_property
     def _start(self) -> UnstartedScope:

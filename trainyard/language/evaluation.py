@@ -127,7 +127,7 @@ class UnstartedScope:
         return self._otherwise(reference)
 
 
-def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
+def evaluate_value(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
     """Return ``value`` with every expression in it replaced by its value, at any depth.
 
     Args:
@@ -139,11 +139,11 @@ def evaluate(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
         ExpressionError: an expression is malformed, or a run would fail on it.
     """
     if isinstance(value, list):
-        return [evaluate(item, scope, lenient=lenient) for item in value]
+        return [evaluate_value(item, scope, lenient=lenient) for item in value]
     if not isinstance(value, dict):
         return value
     if not is_expression(value):
-        return {key: evaluate(item, scope, lenient=lenient) for key, item in value.items()}
+        return {key: evaluate_value(item, scope, lenient=lenient) for key, item in value.items()}
     try:
         return _evaluate_expression(value, scope, lenient)
     except ExpressionError as error:
@@ -156,19 +156,21 @@ def _evaluate_expression(expression: dict, scope: Scope, lenient: bool) -> Any:
     """Return the value of one expression."""
     check_shape(expression)
     if GET in expression:
-        return _get(expression[GET], scope)
+        return _evaluate_get(expression[GET], scope)
     if JOIN in expression:
         body = expression[JOIN]
-        return join(evaluate(body["Values"], scope, lenient=lenient), str(body.get("On", "")))
+        return join_values(
+            evaluate_value(body["Values"], scope, lenient=lenient), str(body.get("On", ""))
+        )
     body = expression[JSON_GET]
     if "PropertyFile" in body:
         file = parse_get(body["PropertyFile"][GET])
         return scope.property_file(file.name, file.path, body["Path"])
-    uri = evaluate(body["S3Uri"], scope, lenient=lenient)
+    uri = evaluate_value(body["S3Uri"], scope, lenient=lenient)
     return uri if isinstance(uri, Unknown) else scope.s3_file(uri, body["Path"])
 
 
-def _get(text: str, scope: Scope) -> Any:
+def _evaluate_get(text: str, scope: Scope) -> Any:
     """Return the value of the reference in a ``Get``."""
     reference = parse_get(text)
     if reference.kind == "Parameters":
@@ -184,7 +186,7 @@ def _get(text: str, scope: Scope) -> Any:
     raise ExpressionError(f"{GET} {text!r} is known only while a loop or an experiment runs")
 
 
-def join(values: Iterable[Any], on: str = "") -> str | Unknown:
+def join_values(values: Iterable[Any], on: str = "") -> str | Unknown:
     """Return the values as one text, with ``on`` between them; if one of them is unknown, an
     ``Unknown`` with all parts.
 
@@ -248,13 +250,13 @@ and the classes' ``to_request``)."""
 LISTS = ("Values", "Conditions")
 
 
-def check(condition: Any) -> None:
+def check_condition(condition: Any) -> None:
     """Check that a condition, and those nested in it, have known operators and all members.
 
     Raises:
         ExpressionError: an operator is unknown, or a member is missing or not a list.
     """
-    for part in _walk(condition):
+    for part in _iter_conditions(condition):
         kind = part.get("Type") if isinstance(part, dict) else None
         # A list, because ``in`` on a dict raises TypeError for an unhashable value.
         if kind not in list(MEMBERS):
@@ -267,14 +269,14 @@ def check(condition: Any) -> None:
                 raise ExpressionError(message)
 
 
-def _walk(condition: Any) -> Iterator[Any]:
+def _iter_conditions(condition: Any) -> Iterator[Any]:
     """Iterate over a condition and all conditions nested in it."""
     yield condition
     if isinstance(condition, dict):
         inner = [condition["Condition"]] if "Condition" in condition else []
         parts = condition.get("Conditions", [])
         for part in [*inner, *(parts if isinstance(parts, list) else ())]:
-            yield from _walk(part)
+            yield from _iter_conditions(part)
 
 
 def are_conditions_met(conditions: Iterable[dict], scope: Scope) -> bool:
@@ -298,24 +300,26 @@ def is_condition_met(condition: dict, scope: Scope) -> bool:
     if kind == "Or":
         return any(is_condition_met(part, scope) for part in condition["Conditions"])
     if kind == "In":
-        value = evaluate(condition["QueryValue"], scope)
-        return any(_is_equal(kind, value, evaluate(item, scope)) for item in condition["Values"])
-    left_value = evaluate(condition["LeftValue"], scope)
-    right = evaluate(condition["RightValue"], scope)
+        value = evaluate_value(condition["QueryValue"], scope)
+        return any(
+            _is_equal(kind, value, evaluate_value(item, scope)) for item in condition["Values"]
+        )
+    left_value = evaluate_value(condition["LeftValue"], scope)
+    right = evaluate_value(condition["RightValue"], scope)
     if kind == "Equals":
         return _is_equal(kind, left_value, right)
-    if _type(kind, left_value, right) == "Boolean":
+    if _find_common_type(kind, left_value, right) == "Boolean":
         raise ExpressionError(f"condition {kind}: true and false have no order")
     return ORDER[kind](left_value, right)
 
 
 def _is_equal(kind: str, left_value: Any, right: Any) -> bool:
     """Return whether the values are equal. Raises ExpressionError if their types differ."""
-    _type(kind, left_value, right)
+    _find_common_type(kind, left_value, right)
     return left_value == right
 
 
-def _type(kind: str, left_value: Any, right: Any) -> str:
+def _find_common_type(kind: str, left_value: Any, right: Any) -> str:
     """Return the type that both values have; integers and floats are both Number.
 
     Raises:

@@ -253,7 +253,7 @@ def is_a(value: Any, kind: str) -> bool:
     return isinstance(value, TYPES[kind]) and (kind == "Boolean" or not isinstance(value, bool))
 
 
-def parse(text: str, kind: str) -> Value:
+def parse_parameter_value(text: str, kind: str) -> Value:
     """Parse a parameter's value that was given as text.
 
     Raises:
@@ -286,7 +286,7 @@ def resolve_parameters(document: Mapping[str, Any], texts: Mapping[str, str]) ->
         ValueError: a given value is not of the parameter's type.
     """
     return {
-        name: parse(texts[name], entry.get("Type", DEFAULT_TYPE))
+        name: parse_parameter_value(texts[name], entry.get("Type", DEFAULT_TYPE))
         if name in texts
         else entry.get("DefaultValue")
         for name, entry in index_parameters(document).items()

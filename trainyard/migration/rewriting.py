@@ -65,7 +65,7 @@ class Migration:
     """Arguments that were left out because SDK v3 does what they say anyway."""
 
 
-def migrate(source: str) -> Migration:
+def migrate_script(source: str) -> Migration:
     """Rewrite a script for SDK v3. Code that cannot be migrated stays as it is, and is listed.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Any
 _NAME_LIMIT = 8
 
 
-def _load(name: str) -> Any:
+def _import_object(name: str) -> Any:
     """Return the object with a full name, such as ``package.module.Class``.
 
     Raises:
@@ -43,7 +43,7 @@ def explain_failure(call: dict[str, Any]) -> str | None:
     cannot be known.
     """
     try:
-        value = _load(call["name"])
+        value = _import_object(call["name"])
     except (ImportError, AttributeError) as absent:
         return f"SDK v3 has no such name ({absent})"
     positional = call["positional"]

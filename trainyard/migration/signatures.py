@@ -17,7 +17,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from trainyard.common.errors import DefinitionError
 from trainyard.emulator.client_environment import list_foreign_variables
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 from trainyard.equality.observed_run import Setting, hash_content
 from trainyard.equality.static_comparison import Answer, Cause, decide_equality
 from trainyard.migration.facts import Facts, is_v3, render_code
@@ -237,7 +237,7 @@ def compile_script(
     work_folder.mkdir(parents=True)
     source, out = work_folder / "script.py", work_folder / "definition.json"
     source.write_text(code, encoding="utf-8")
-    with serve(work_folder / "state") as endpoint:
+    with serve_emulator(work_folder / "state") as endpoint:
         for uri, path in sides.puts.items():
             bucket, _, key = uri.removeprefix("s3://").partition("/")
             endpoint.app.objects.create_bucket(bucket)

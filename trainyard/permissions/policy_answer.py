@@ -15,11 +15,11 @@ from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.role_template import (
     build_template,
     derive_policy,
-    dump,
+    dump_yaml,
     extract_policies,
     list_gaps,
     list_roles,
-    read,
+    parse_template,
 )
 from trainyard.permissions.statements import covers_pattern, find_forced_wildcards
 from trainyard.terminal import console, errors
@@ -85,7 +85,7 @@ def print_answer(
             for role_entry in list_roles(subject)
         }
         gaps = {name: role_gaps for name in policies if (role_gaps := list_gaps(subject, name))}
-        print(head + dump(build_template(subject, policies, gaps)), end="")
+        print(head + dump_yaml(build_template(subject, policies, gaps)), end="")
         documents = list(policies.values())
     elif role is not None:
         documents = [derive_policy(subject, role, job_role)]
@@ -134,14 +134,14 @@ def _compare_file(subject: Subject, file: Path, role: str | None, job_role: str 
     count as a difference.
     """
     try:
-        document = read(file.read_text(encoding="utf-8"), str(file))
+        document = parse_template(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         raise DefinitionError(f"{file}: cannot be read: {error}") from None
     policies = _read_policies(document, subject, file, role)
     gaps = {name: list_gaps(subject, name, job_role) for name in policies}
     difference_count, differs = 0, False
     for name, document in policies.items():
-        for difference in compare(derive_policy(subject, name, job_role), document):
+        for difference in compare_policies(derive_policy(subject, name, job_role), document):
             fills = difference.kind == "excess" and bool(gaps[name])
             differs |= not fills
             difference_count += 1
@@ -243,7 +243,9 @@ def _is_implied(
     return all(any(covers_pattern(w, n) for w in wide) for n in narrow)
 
 
-def compare(derived_policy: Mapping[str, Any], given_policy: Mapping[str, Any]) -> list[Difference]:
+def compare_policies(
+    derived_policy: Mapping[str, Any], given_policy: Mapping[str, Any]
+) -> list[Difference]:
     """Return what ``given_policy`` does not allow but should (shortages), then what it allows but
     should not (excesses), each in the order of its policy.
 

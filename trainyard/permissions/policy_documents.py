@@ -66,8 +66,8 @@ def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
     Raises:
         MalformedPolicy: it is not a policy document; the message says what is wrong.
     """
-    # Pass text, because the cache of ``_read`` needs hashable arguments.
-    return _read(name, document if isinstance(document, str) else json.dumps(document))
+    # Pass text, because the cache of ``_parse_policy`` needs hashable arguments.
+    return _parse_policy(name, document if isinstance(document, str) else json.dumps(document))
 
 
 def read_control_policies(file: Path | None) -> tuple[Policy, ...]:
@@ -90,7 +90,7 @@ def read_control_policies(file: Path | None) -> tuple[Policy, ...]:
 
 
 @lru_cache(maxsize=256)
-def _read(name: str, text: str) -> Policy:
+def _parse_policy(name: str, text: str) -> Policy:
     """Parse a policy's JSON text; cached, because the same policies decide on many requests."""
     try:
         document = json.loads(text)

@@ -161,7 +161,7 @@ class _NotKnown(Exception):
     """It is not known whether a statement matches, because a condition key's value is not known."""
 
 
-def evaluate(request: Request, policies: Policies) -> Decision:
+def evaluate_request(request: Request, policies: Policies) -> Decision:
     """Decide whether the policies allow a request.
 
     If the decision depends on a statement that cannot be evaluated, the request is not allowed, and

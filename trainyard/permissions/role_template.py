@@ -199,7 +199,7 @@ class _Dumper(yaml.SafeDumper):
         return super().increase_indent(flow, False)
 
 
-def dump(document: Mapping[str, Any]) -> str:
+def dump_yaml(document: Mapping[str, Any]) -> str:
     """Return the document as YAML, with its keys in their order."""
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=100, allow_unicode=True)
 
@@ -222,7 +222,7 @@ def _construct_long_form(loader: _Loader, suffix: str, node: Any) -> dict[str, A
 _Loader.add_multi_constructor("!", _construct_long_form)
 
 
-def read(text: str, source: str) -> dict[str, Any]:
+def parse_template(text: str, source: str) -> dict[str, Any]:
     """Parse a template or a policy in YAML or JSON; ``source`` names it in messages.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.common.errors import DefinitionError
 from trainyard.language.definition_document import Step, iter_steps
-from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, join
+from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate_value, join_values
 from trainyard.language.expressions import ExpressionError, as_text, index_parameters, look_up_path
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
@@ -147,7 +147,7 @@ class Values(UnstartedScope):
                 value.
         """
         try:
-            result = evaluate(value, self)
+            result = evaluate_value(value, self)
             return result.fill_unknowns("*") if isinstance(result, Unknown) else as_text(result)
         except ExpressionError as error:
             raise DefinitionError(f"{location}: {error}") from None
@@ -183,13 +183,15 @@ class Values(UnstartedScope):
         """
         arguments = self.step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
-            folder = evaluate(look_up_path(arguments, "OutputDataConfig.S3OutputPath", step), self)
+            folder = evaluate_value(
+                look_up_path(arguments, "OutputDataConfig.S3OutputPath", step), self
+            )
             kind = look_up_path(arguments, "OutputDataConfig", step).get("CompressionType")
             name = "model/" if kind == "NONE" else "model.tar.gz"
             return join_location(folder, super().property(step, path), f"/output/{name}")
         if path.startswith("CalculatedBaseline"):
             uri = look_up_path(arguments, "ProcessingOutputConfig.Outputs[0].S3Output.S3Uri", step)
-            return join_location(evaluate(uri, self), super().property(step, path))
+            return join_location(evaluate_value(uri, self), super().property(step, path))
         if path.rpartition(".")[2].endswith(("Name", "Arn")):
             return super().property(step, path)
         try:
@@ -197,7 +199,7 @@ class Values(UnstartedScope):
         except ExpressionError:
             # The property is only in the service's response, such as OutputParameters.
             return super().property(step, path)
-        return evaluate(argument, self)
+        return evaluate_value(argument, self)
 
 
 def join_location(folder: Any, *names: Any) -> Any:
@@ -208,7 +210,7 @@ def join_location(folder: Any, *names: Any) -> Any:
     parts = list((folder.parts or (folder,)) if isinstance(folder, Unknown) else (folder,))
     if isinstance(parts[-1], str):
         parts[-1] = parts[-1].removesuffix("/")
-    return join([*parts, "/", *names])
+    return join_values([*parts, "/", *names])
 
 
 def split_uri(uri: str, location: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ from trainyard.language.definition_document import (
 from trainyard.language.evaluation import (
     Unknown,
     UnstartedScope,
-    evaluate,
+    evaluate_value,
     iter_unknowns,
     parse_arn_variables,
 )
@@ -188,7 +188,11 @@ class History:
             start_time=start_time,
             document=document,
             parameters=parameters,
-            steps={entry["StepName"]: _step(entry) for entry in entries if _is_complete(entry)},
+            steps={
+                entry["StepName"]: _make_past_step(entry)
+                for entry in entries
+                if _is_complete(entry)
+            },
         )
         return self._by_arn[arn]
 
@@ -202,7 +206,7 @@ def _is_complete(answer: Mapping[str, Any]) -> bool:
     return complete and answer.get("StepStatus") == "Succeeded"
 
 
-def _step(answer: Mapping[str, Any]) -> StepRun:
+def _make_past_step(answer: Mapping[str, Any]) -> StepRun:
     """Create the record of a step from its entry in the service's response."""
     source_result = answer.get("CacheHitResult") or answer.get("SelectiveExecutionResult") or {}
     jobs = (
@@ -265,7 +269,7 @@ class PastScope(UnstartedScope):
         if isinstance(origin, Run):
             value = find_argument(origin.document, step, path)
             if value is not None:
-                return evaluate(value, PastScope(origin, self._history))
+                return evaluate_value(value, PastScope(origin, self._history))
         return self._make_stand_in(step, path)
 
     def property_file(self, step: str, name: str, path: str) -> Any:
@@ -323,7 +327,7 @@ class NextScope(UnstartedScope):
         """Return a property of the result that is reused, or one that is the same in every run."""
         if source := self._sources.get(step):
             return PastScope(source, self._history).property(step, path)
-        value = evaluate(find_argument(self._document, step, path), self)
+        value = evaluate_value(find_argument(self._document, step, path), self)
         # If an output has the same location in every run, its URI is the same in every run.
         is_known = value is not None and not any(iter_unknowns(value))
         return value if is_known else Unknown(f"{step} runs")
@@ -375,7 +379,7 @@ class CacheKeys:
         if step is None:
             return None
         try:
-            arguments = evaluate(step.get("Arguments") or {}, PastScope(run, self._history))
+            arguments = evaluate_value(step.get("Arguments") or {}, PastScope(run, self._history))
         except ExpressionError:
             # An expression has no value, and had none in that execution.
             return None
@@ -405,7 +409,7 @@ def find_output_uris(history: History, name: str, run: Run, step_run: StepRun) -
     if (step := find_executed_step(run, name)) is None:
         return {}
     try:
-        arguments = evaluate(step.get("Arguments") or {}, PastScope(run, history))
+        arguments = evaluate_value(step.get("Arguments") or {}, PastScope(run, history))
     except ExpressionError:
         return {}
     return dict(_iter_output_uris(name, arguments, step_run.job))
@@ -460,7 +464,7 @@ class Outcome:
     """URIs of the result that is reused, as far as they are known."""
 
 
-def predict(
+def predict_outcomes(
     document: Mapping[str, Any], pipeline: str, history: History, now: datetime
 ) -> list[Outcome]:
     """Predict the outcome of every step in the next execution.
@@ -550,7 +554,7 @@ class _StepPrediction:
         if not (self._step.get("CacheConfig") or {}).get("Enabled"):
             return Outcome(**runs, why="the cache is off")
         try:
-            arguments = evaluate(self._step["Arguments"], self._following)
+            arguments = evaluate_value(self._step["Arguments"], self._following)
         except ExpressionError as error:
             return Outcome(**runs, why=f"its key cannot be known: {error}")
         new_key = select_key_arguments(dict(self._step), arguments) or {}

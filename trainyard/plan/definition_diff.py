@@ -278,7 +278,9 @@ CodeNote = Callable[[str, str], str]
 differ."""
 
 
-def compare(old: State | None, new: State, code_note: CodeNote = lambda old, new: "") -> Diff:
+def diff_definitions(
+    old: State | None, new: State, code_note: CodeNote = lambda old, new: ""
+) -> Diff:
     """Return the changes from ``old`` to ``new``; if ``old`` is None, everything is added."""
     before = old.document if old else {"Steps": []}
     after = new.document

@@ -79,7 +79,7 @@ class DeployedPipeline:
     """Author of the last change, or words that say that the service does not name one."""
 
 
-def describe(sagemaker: Any, name: str) -> DeployedPipeline | None:
+def describe_deployed_pipeline(sagemaker: Any, name: str) -> DeployedPipeline | None:
     """Return the deployed pipeline with that name and its tags; None if it does not exist.
 
     Raises:

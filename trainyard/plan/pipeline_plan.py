@@ -15,13 +15,20 @@ from typing import Any, Literal
 from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import read_error_code
-from trainyard.language.evaluation import UnstartedScope, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate_value
 from trainyard.language.expressions import ExpressionError, resolve_parameters
-from trainyard.plan.cache_prediction import MOST, History, Outcome, Run, list_objects, predict
-from trainyard.plan.definition_diff import CODE, Diff, compare, index_steps
+from trainyard.plan.cache_prediction import (
+    MOST,
+    History,
+    Outcome,
+    Run,
+    list_objects,
+    predict_outcomes,
+)
+from trainyard.plan.definition_diff import CODE, Diff, diff_definitions, index_steps
 from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.prices import Prices
-from trainyard.plan.run_cost import Cost, Foresight, Total, Verdict, compute_total, estimate
+from trainyard.plan.run_cost import Cost, Foresight, Total, Verdict, compute_total, estimate_costs
 
 # Find data that was written after the run whose result the cache reuses.
 #
@@ -119,7 +126,7 @@ def _iter_inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterat
     ]
     for source in sources:
         try:
-            uri = evaluate((source or {}).get("S3Uri"), UnstartedScope(defaults))
+            uri = evaluate_value((source or {}).get("S3Uri"), UnstartedScope(defaults))
         except ExpressionError:
             # The definition has a function that is not known here.
             continue
@@ -245,14 +252,14 @@ def create_plan(
             next run are the defaults.
     """
     now, document = datetime.now(UTC), apply_parameters(target.document, parameters)
-    outcomes = predict(document, target.name, history, now)
+    outcomes = predict_outcomes(document, target.name, history, now)
     foresight = foresee(document)
-    costs = estimate(document, outcomes, history, prices, foresight)
+    costs = estimate_costs(document, outcomes, history, prices, foresight)
     return Plan(
         target=target,
         region=prices.region,
         current=current,
-        diff=compare(current.state if current else None, target, note),
+        diff=diff_definitions(current.state if current else None, target, note),
         outcomes=tuple(outcomes),
         costs=tuple(costs),
         total=compute_total(document, costs),

@@ -17,7 +17,7 @@ from trainyard.plan.pipeline_plan import Drift, Plan
 from trainyard.plan.run_cost import Cost, Foreseen, Range
 from trainyard.runs.run_display import format_duration
 from trainyard.terminal import console
-from trainyard.validate.all_checks import count
+from trainyard.validate.all_checks import count_nouns
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
 LONGEST = 60  # characters of a value
@@ -50,7 +50,7 @@ def render_plan(plan: Plan, width: int | None = None) -> list[Text]:
     return lines + [*_format_grounds(plan)]
 
 
-def show(plan: Plan) -> None:
+def print_plan(plan: Plan) -> None:
     """Print the plan, within the width of the terminal if the output is one."""
     for line in render_plan(plan, console.width if console.is_terminal else None):
         console.print(line, highlight=False)
@@ -59,14 +59,14 @@ def show(plan: Plan) -> None:
 def format_headline(plan: Plan) -> str:
     """Return a summary of the plan, such as ``2 steps changed, 1 parameter changed``."""
     if plan.current is None:
-        return f"is new, with {count(len(plan.outcomes), 'step')}"
+        return f"is new, with {count_nouns(len(plan.outcomes), 'step')}"
     if not plan.diff:
         return "no change"
     counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
     words = {"+": "added", "~": "changed", "-": "removed"}
-    phrases = [f"{count(len(counts[s]), 'step')} {words[s]}" for s in words if counts[s]]
+    phrases = [f"{count_nouns(len(counts[s]), 'step')} {words[s]}" for s in words if counts[s]]
     for noun, changes in (("parameter", plan.diff.parameters), ("setting", plan.diff.pipeline)):
-        phrases += [f"{count(len(changes), noun)} changed"] if changes else []
+        phrases += [f"{count_nouns(len(changes), noun)} changed"] if changes else []
     return ", ".join(phrases)
 
 

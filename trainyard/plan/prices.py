@@ -93,14 +93,14 @@ class Prices:
         return Price(entry["usd"], self.sources[entry["source"]]["estimated"])
 
 
-def load(region: str, path: Path = TABLE) -> Prices:
+def load_prices(region: str, path: Path = TABLE) -> Prices:
     """Return the prices of ``region``; they are empty if the table does not have the region."""
     tree = json.loads(path.read_text(encoding="utf-8"))
     table = tree["regions"].get(region, {})
     return Prices(region, table.get("date"), table, tree["sources"])
 
 
-def refresh(region: str, path: Path = TABLE) -> int:
+def refresh_prices(region: str, path: Path = TABLE) -> int:
     """Replace the region's prices in the table by those of the Price List API.
 
     Return the number of prices.

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainyard.foresight.interval import Spread
 from trainyard.language.definition_document import iter_steps
-from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate, iter_unknowns
+from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate_value, iter_unknowns
 from trainyard.language.expressions import ExpressionError, resolve_parameters
 from trainyard.language.step_types import step_type
 from trainyard.language.step_types.job_steps import TRAINING_JOB
@@ -125,14 +125,14 @@ class Range:
     high: float | None
 
     def __add__(self, other: "Range") -> "Range":
-        return Range(_sum(self.low, other.low), _sum(self.high, other.high))
+        return Range(_add_known(self.low, other.low), _add_known(self.high, other.high))
 
 
 NOTHING = Range(0.0, 0.0)
 UNKNOWN = Range(None, None)
 
 
-def _sum(value: float | None, other: float | None) -> float | None:
+def _add_known(value: float | None, other: float | None) -> float | None:
     """Return the sum; None if one of the values is not known."""
     return None if value is None or other is None else value + other
 
@@ -213,7 +213,7 @@ class Total:
     """Like ``usd_seen``, with predictions for steps without earlier runs."""
 
 
-def estimate(
+def estimate_costs(
     document: Mapping[str, Any],
     outcomes: Sequence[Outcome],
     history: History,
@@ -298,7 +298,7 @@ def read_work(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | 
     arguments = (step_arguments.get("TrainingJobDefinition") or {}) if is_tuning else step_arguments
     resources = arguments.get("ResourceConfig") or arguments.get("ProcessingResources") or {}
     try:
-        settings = evaluate(
+        settings = evaluate_value(
             {
                 "on": resources,
                 "until": arguments.get("StoppingCondition"),

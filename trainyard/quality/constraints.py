@@ -31,7 +31,7 @@ MONITORING: dict[str, Any] = {
 }
 
 
-def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
+def suggest_constraints(statistics: dict[str, Any]) -> dict[str, Any]:
     """Return the content of a constraints.json that the data behind ``statistics`` satisfies."""
     features = [_suggest_feature(feature) for feature in statistics["features"]]
     return {"version": 0.0, "features": features, "monitoring_config": MONITORING}
@@ -217,7 +217,7 @@ CATEGORIES = 100
 """Largest number of distinct values of a text column for which the distribution is written."""
 
 
-def describe(table: Table) -> dict[str, Any]:
+def describe_data(table: Table) -> dict[str, Any]:
     """Return the content of statistics.json for a data set, in Model Monitor's schema."""
     return {
         "version": 0.0,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.quality import constraints, model_quality
-from trainyard.quality.model_quality import DataError, read
+from trainyard.quality.model_quality import DataError, read_tables
 
 
 def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
@@ -29,7 +29,7 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
     source = Path(_get_variable(environment, "dataset_source"))
     output = Path(_get_variable(environment, "output_path"))
     output.mkdir(parents=True, exist_ok=True)
-    table = read(
+    table = read_tables(
         source, _parse_json_object(_get_variable(environment, "dataset_format"), "dataset_format")
     )
     print(f"{source}: {table.rows} rows, {len(table.columns)} columns", flush=True)
@@ -38,23 +38,25 @@ def run(environment: Mapping[str, str]) -> list[dict[str, str]] | None:
     )
     if environment.get("analysis_type") == "MODEL_QUALITY":
         columns = {n: v for n, v in environment.items() if n.endswith("_attribute")}
-        result = model_quality.describe(table, environment.get("problem_type", ""), columns)
-        suggestion = model_quality.suggest(result)
+        result = model_quality.describe_predictions(
+            table, environment.get("problem_type", ""), columns
+        )
+        suggestion = model_quality.suggest_metric_constraints(result)
         broken = model_quality.find_violations(result, limits) if limits else None
     else:
-        result = constraints.describe(table)
+        result = constraints.describe_data(table)
         for name, number in constraints.iter_undescribed_columns(result):
             print(
                 f"{name}: {number} distinct values, more than {constraints.CATEGORIES}: their "
                 "distribution is not written, and its drift is not checked",
                 flush=True,
             )
-        suggestion = constraints.suggest(result)
+        suggestion = constraints.suggest_constraints(result)
         broken = constraints.find_violations(table, result, limits, earlier) if limits else None
-    _write(output / "statistics.json", result)
-    _write(output / "constraints.json", suggestion)
+    _write_json(output / "statistics.json", result)
+    _write_json(output / "constraints.json", suggestion)
     if broken is not None:
-        _write(output / "constraint_violations.json", {"violations": broken})
+        _write_json(output / "constraint_violations.json", {"violations": broken})
     return broken
 
 
@@ -93,7 +95,7 @@ def _read_baseline_json(environment: Mapping[str, str], name: str) -> dict[str, 
     return _parse_json_object(files[0].read_text(), str(files[0]))
 
 
-def _write(path: Path, document: dict[str, Any]) -> None:
+def _write_json(path: Path, document: dict[str, Any]) -> None:
     """Write a document as indented JSON."""
     path.write_text(json.dumps(document, indent=2))
 

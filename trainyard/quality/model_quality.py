@@ -48,7 +48,7 @@ class Table:
         raise DataError(f"there is no column {attribute!r}; the data set has {column_names}")
 
 
-def read(folder: Path, form: dict[str, Any]) -> Table:
+def read_tables(folder: Path, form: dict[str, Any]) -> Table:
     """Read all files in ``folder`` and its subfolders, sorted by path, into one table.
 
     Hidden files and those whose name begins with ``_`` are skipped.
@@ -181,7 +181,7 @@ Measure = Callable[[np.ndarray], Measures]
 """Function that returns the metrics over the rows with the given indices."""
 
 
-def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, Any]:
+def describe_predictions(table: Table, problem: str, columns: dict[str, str]) -> dict[str, Any]:
     """Return the content of statistics.json for a model's predictions.
 
     Args:
@@ -212,7 +212,7 @@ def describe(table: Table, problem: str, columns: dict[str, str]) -> dict[str, A
     }
 
 
-def suggest(statistics: dict[str, Any]) -> dict[str, Any]:
+def suggest_metric_constraints(statistics: dict[str, Any]) -> dict[str, Any]:
     """Return a constraints.json in which no metric may become worse than in ``statistics``."""
     [(key, metrics)] = [(k, v) for k, v in statistics.items() if k.endswith("_metrics")]
     constraints = {

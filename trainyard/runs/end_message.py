@@ -60,7 +60,7 @@ def announce(event: Mapping[str, Any], context: object = None) -> dict[str, str]
     if secret := os.environ.get("SLACK_SECRET_ARN"):
         with service_errors("reading the address of Slack's webhook"):
             answer = create_client("secretsmanager").get_secret_value(SecretId=secret)
-        _post(str(answer.get("SecretString", "")).strip(), text)
+        _post_text(str(answer.get("SecretString", "")).strip(), text)
     return {"told": text}
 
 
@@ -87,7 +87,7 @@ def _replace_control_characters(text: str) -> str:
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def _post(address: str, text: str) -> None:
+def _post_text(address: str, text: str) -> None:
     """Post the text to the URL ``address``. It is a secret, so no error message contains it.
 
     Raises:

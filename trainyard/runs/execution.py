@@ -196,7 +196,7 @@ class Execution:
                 PipelineExecutionArn=self.arn, SortOrder="Ascending"
             )
             items = [item for page in pages for item in page.get("PipelineExecutionSteps", [])]
-        return [_step(item) for item in items]
+        return [_make_step(item) for item in items]
 
     def list_trainings(self, tuning_job: str) -> list[dict[str, Any]]:
         """Return the summaries of a tuning job's training jobs, in the order of their creation."""
@@ -364,7 +364,7 @@ class Execution:
             return json.loads(got["Body"].read())
 
 
-def _step(item: Mapping[str, Any]) -> Step:
+def _make_step(item: Mapping[str, Any]) -> Step:
     """Create a ``Step`` from an item of ListPipelineExecutionSteps."""
     cache_hit, selective_result = (
         item.get("CacheHitResult", {}),

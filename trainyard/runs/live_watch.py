@@ -28,7 +28,7 @@ ANY = Display()
 Follow = Callable[[Execution, float], str]
 
 
-def watch(
+def watch_execution(
     arn: str,
     *,
     region: str | None = None,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from trainyard.language.definition_document import Step
-from trainyard.language.evaluation import UnstartedScope, evaluate
+from trainyard.language.evaluation import UnstartedScope, evaluate_value
 from trainyard.language.expressions import as_given
 from trainyard.plan.definition_diff import (
     Field,
@@ -116,7 +116,7 @@ def step_inputs(
     uris: dict[str, str] = {}
     job_fields: dict[str, Any] | None = None
     for path, field in list_fields(step.document).items():
-        value = evaluate(field.raw, scope, lenient=True)
+        value = evaluate_value(field.raw, scope, lenient=True)
         name = format_path(path)
         marked_text = value
         if not isinstance(value, str):

@@ -67,7 +67,7 @@ class RerunPlan:
             )
 
 
-def plan(
+def plan_rerun(
     step: str, execution: str | None, pipeline: str | None, region: str | None = None
 ) -> RerunPlan:
     """Return the plan of a start from a step, without starting anything.
@@ -113,7 +113,9 @@ def plan(
     )
 
 
-def start(rerun: RerunPlan, new_parameters: Mapping[str, str], region: str | None = None) -> str:
+def start_rerun(
+    rerun: RerunPlan, new_parameters: Mapping[str, str], region: str | None = None
+) -> str:
     """Start the execution that ``rerun`` plans; return its ARN.
 
     It has the parameters of the source, updated by ``new_parameters``.

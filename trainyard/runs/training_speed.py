@@ -17,7 +17,7 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.foresight.measured_corrections import PLACE, Measurement
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.step_time import foresee
+from trainyard.foresight.step_time import predict_step_time
 from trainyard.runs.execution import Execution, Step, list_executions
 from trainyard.runs.metric_lines import compile_definitions, explain_abandoned_metrics
 
@@ -193,7 +193,7 @@ ALL = "all"
 """Value of ``--calibrate`` that means all executions."""
 
 
-def calibrate(
+def calibrate_forecasts(
     which: str, setting_of: SettingOf, region: str | None = None, path: Path = PLACE
 ) -> Iterator[str]:
     """Add measured training jobs to the calibration file, and yield the lines of a report.
@@ -219,9 +219,9 @@ def calibrate(
     if not measurements:
         reason = "; ".join(left_out) or "it has no training job that succeeded"
         raise ForesightError(f"--calibrate {which}: nothing to learn from: {reason}")
-    measured_corrections.read(path).with_trainings(measurements).write(path)
+    measured_corrections.read_measured_runs(path).with_trainings(measurements).write(path)
     for measurement in {item.job: item for item in measurements}.values():
-        baseline = foresee(measurement.setting).step_seconds
+        baseline = predict_step_time(measurement.setting).step_seconds
         yield (
             f"{measurement.job.rpartition('/')[2]}: {measurement.step_seconds:.3g} s a step on "
             f"{measurement.setting.gpus} × {measurement.setting.gpu} ({measurement.lines} lines), "

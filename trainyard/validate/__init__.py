@@ -6,7 +6,7 @@ shapes, ``reference_checks`` and ``expression_checks`` check its references and 
 add a rule, add it to a module in ``rules/``.
 """
 
-from trainyard.validate.all_checks import check, refuse_errors
+from trainyard.validate.all_checks import check_definition, refuse_errors
 from trainyard.validate.location import Finding
 
-__all__ = ["Finding", "check", "refuse_errors"]
+__all__ = ["Finding", "check_definition", "refuse_errors"]

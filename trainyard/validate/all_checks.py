@@ -19,7 +19,7 @@ from trainyard.validate import (
     step_request_checks,
 )
 from trainyard.validate.location import Finding
-from trainyard.validate.outer_form import ROOT, read
+from trainyard.validate.outer_form import ROOT, read_definition
 from trainyard.validate.step_properties import service_shapes
 
 MALFORMED_RULES = {
@@ -33,12 +33,12 @@ MALFORMED_RULES = {
 """Rules whose findings mean that values of a step may have other types than AWS's shapes say."""
 
 
-def check(body: str) -> list[Finding]:
+def check_definition(body: str) -> list[Finding]:
     """Return the findings in the definition ``body`` (JSON text): errors first, then by step.
 
     If its outer form is wrong, check as much of it as can be read.
     """
-    document, problems = read(body)
+    document, problems = read_definition(body)
     if document is None:
         return problems
     steps = {step.name: step for step in document.steps}
@@ -62,7 +62,7 @@ def refuse_errors(body: str, source: str) -> None:
     Raises:
         DefinitionError: it has an error; the message is about the first.
     """
-    wrong = [finding for finding in check(body) if finding.severity == "error"]
+    wrong = [finding for finding in check_definition(body) if finding.severity == "error"]
     if wrong:
         raise DefinitionError(
             f"{source}: {wrong[0].path}: {wrong[0].problem}; {wrong[0].fix}. "
@@ -101,7 +101,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the answer as JS
 COLOURS = {"error": "bold red", "warning": "yellow"}
 
 
-def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
+def report_findings(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
     """Print the findings in the definition ``body``, and end the command.
 
     ``body`` is empty if there is no definition, such as for errors in a recipe.
@@ -112,21 +112,21 @@ def report(findings: Sequence[Finding], body: str, as_json: bool) -> NoReturn:
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
     else:
-        show(findings, _summarize_document(body))
+        print_findings(findings, _summarize_document(body))
     raise typer.Exit(any(finding.severity == "error" for finding in findings))
 
 
 def _summarize_document(body: str) -> str:
     """Return a summary of what was checked: numbers of steps and parameters, and types of steps."""
-    document, _ = read(body) if body else (None, [])
+    document, _ = read_definition(body) if body else (None, [])
     if document is None:
         return "no definition to check"
     types = ", ".join(dict.fromkeys(step.type for step in document.steps))
-    steps, parameters = count(len(document.steps), "step"), len(document.parameters)
-    return f"{steps} ({types}) and {count(parameters, 'parameter')} checked"
+    steps, parameters = count_nouns(len(document.steps), "step"), len(document.parameters)
+    return f"{steps} ({types}) and {count_nouns(parameters, 'parameter')} checked"
 
 
-def show(findings: Sequence[Finding], summary: str) -> None:
+def print_findings(findings: Sequence[Finding], summary: str) -> None:
     """Print ``findings`` step by step, then their number and ``summary``, which says what was
     checked.
     """
@@ -166,9 +166,10 @@ def _format_summary(findings: Sequence[Finding], summary: str) -> str:
     if not findings:
         return f"[green]valid[/]: {summary}"
     colour = COLOURS["error" if errors else "warning"]
-    return f"[{colour}]{count(errors, 'error')}, {count(warnings, 'warning')}[/]: {summary}"
+    counts = f"{count_nouns(errors, 'error')}, {count_nouns(warnings, 'warning')}"
+    return f"[{colour}]{counts}[/]: {summary}"
 
 
-def count(number: int, noun: str) -> str:
+def count_nouns(number: int, noun: str) -> str:
     """Return the number and the noun, in plural if needed: ``1 error``, ``2 errors``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -30,7 +30,7 @@ from trainyard.validate.location import (
     shorten_repr,
     suggest_name,
 )
-from trainyard.validate.step_properties import OUTPUT_TYPES, PropertyError, find
+from trainyard.validate.step_properties import OUTPUT_TYPES, PropertyError, find_property_shape
 
 ANY = "any"
 
@@ -107,7 +107,7 @@ def find_parameter_type(entry: Any) -> ExpressionType:
 def _find_property_type(step: Step, path: str, steps: dict[str, Step]) -> ExpressionType:
     """Return the type of a step's property; ``ANY`` if it does not exist or has no JSON type."""
     try:
-        shape = find(step, split_path(path), steps)
+        shape = find_property_shape(step, split_path(path), steps)
     except (PropertyError, ExpressionError):
         # ``reference_checks`` reports it.
         return ExpressionType(ANY)

@@ -21,7 +21,7 @@ PARAMETER_KEYS = ("Name", "Type", "DefaultValue", "EnumValues", "Description")
 ROOT = Location(None, "$")
 
 
-def read(body: str) -> tuple[Document | None, list[Finding]]:
+def read_definition(body: str) -> tuple[Document | None, list[Finding]]:
     """Return the definition in ``body`` (None if it is not a JSON object) and the findings in its
     form.
     """
@@ -279,7 +279,7 @@ def check_special_step(step: Step, steps: dict[str, Step], document: Document) -
     if step.type == "Cleanup":
         yield from _check_cleanup(step, steps, location)
     elif step.type == "Lineage":
-        for index, association in enumerate(_list(step.arguments, "Associations")):
+        for index, association in enumerate(_get_list(step.arguments, "Associations")):
             for key in ("Source", "Destination"):
                 end = association.get(key) if isinstance(association, dict) else None
                 if isinstance(end, dict):
@@ -296,7 +296,7 @@ def _check_cleanup(step: Step, steps: dict[str, Step], location: Location) -> It
     sources = resources.get("S3") if isinstance(resources, dict) else None
     waits = [
         entry.get("Step") if isinstance(entry, dict) else entry
-        for entry in _list(step.document, "DependsOn")
+        for entry in _get_list(step.document, "DependsOn")
     ]
     for index, source in enumerate(sources if isinstance(sources, list) else ()):
         name = source.get("StepName") if isinstance(source, dict) else None
@@ -335,7 +335,8 @@ def _check_loop(
     fits = items_type.type in ITEMS if items_type else _has_permitted_length(items)
     # Every value that the parameter is known to take must be a JSON list of items.
     lists = all(
-        _has_permitted_length(_read(text)) for text in (items_type.values if items_type else ())
+        _has_permitted_length(_parse_json(text))
+        for text in (items_type.values if items_type else ())
     )
     if items is not None and not (fits and lists):
         subject = f"{shorten_repr(items)}{f' of type {items_type.type}' if items_type else ''}"
@@ -346,7 +347,7 @@ def _check_loop(
             fix="refer to a String parameter with a JSON list, or write the items",
             source="SDK 3.27: ForEachStep._validate_iterable_items",
         )
-    for index, body in enumerate(_list(step.arguments, "ForEachBody")):
+    for index, body in enumerate(_get_list(step.arguments, "ForEachBody")):
         kind = body.get("Type") if isinstance(body, dict) else None
         if kind in NOT_IN_A_LOOP:
             yield location.join("ForEachBody", index, "Type").make_error(
@@ -378,7 +379,7 @@ def _has_permitted_length(items: Any) -> bool:
     return isinstance(items, list) and 1 <= len(items) <= MOST_ITEMS
 
 
-def _read(text: Any) -> Any:
+def _parse_json(text: Any) -> Any:
     """Return the value of the JSON text; None if it is not JSON."""
     try:
         return json.loads(text) if isinstance(text, str) else None
@@ -401,7 +402,7 @@ def _check_association_end(end: dict, step: Step, location: Location) -> Iterato
         )
     elif isinstance(name, str) and isinstance(kind, str) and kind in KINDS:
         key, member = KINDS[kind]
-        values = [e.get(member) for e in _list(step.arguments, key) if isinstance(e, dict)]
+        values = [e.get(member) for e in _get_list(step.arguments, key) if isinstance(e, dict)]
         names = [value for value in values if isinstance(value, str)]
         if name not in values and len(names) == len(values):
             yield location.make_error(
@@ -413,7 +414,7 @@ def _check_association_end(end: dict, step: Step, location: Location) -> Iterato
             )
 
 
-def _list(holder: Any, key: str) -> list:
+def _get_list(holder: Any, key: str) -> list:
     value = holder.get(key)
     return value if isinstance(value, list) else []
 

@@ -26,7 +26,11 @@ from trainyard.validate.expression_checks import (
 from trainyard.validate.location import REFUSAL, Finding, Location, shorten_repr, suggest_name
 from trainyard.validate.outer_form import check_property_file, check_property_files
 from trainyard.validate.step_dependencies import check_reachability, make_missing_finding
-from trainyard.validate.step_properties import PropertyError, find, find_unbracketed_name
+from trainyard.validate.step_properties import (
+    PropertyError,
+    find_property_shape,
+    find_unbracketed_name,
+)
 
 
 def check_references(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -121,7 +125,7 @@ def _check_property(
 ) -> Iterator[Finding]:
     """Check that a step has the property at ``path``, and that the path is written correctly."""
     try:
-        find(target, split_path(path), steps)
+        find_property_shape(target, split_path(path), steps)
         if token := find_unbracketed_name(target, path, steps):
             yield location.make_error(
                 "property",

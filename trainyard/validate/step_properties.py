@@ -131,7 +131,9 @@ class PropertyError(Exception):
         self.fix = fix
 
 
-def find(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
+def find_property_shape(
+    step: Step, tokens: list[str | int], steps: dict[str, Step]
+) -> Shape | None:
     """Return the shape of a property; None if it may be anything.
 
     Args:
@@ -171,7 +173,7 @@ def find_unbracketed_name(step: Step, path: str, steps: dict[str, Step]) -> str:
         # elsewhere.
         with suppress(ExpressionError, PropertyError):
             before = split_path(path[: dot.start()])
-            holder = find(step, before, steps)
+            holder = find_property_shape(step, before, steps)
             if holder and (holder.type in ("list", "map") or before[-1] == "OutputParameters"):
                 return dot[1]
     return ""
@@ -190,7 +192,7 @@ def _resolve_iteration(step: Step, tokens: list[str | int], steps: dict[str, Ste
         inside = [other.name for other in steps.values() if other.loop == step.name]
         problem = f"step {step.name!r} has no body step {tokens[1]!r}"
         raise PropertyError(problem, suggest_name(tokens[1], inside))
-    return find(body, tokens[2:], steps)
+    return find_property_shape(body, tokens[2:], steps)
 
 
 def _resolve_selector(step: Step, tokens: list[str | int], steps: dict[str, Step]) -> Shape | None:
@@ -201,7 +203,7 @@ def _resolve_selector(step: Step, tokens: list[str | int], steps: dict[str, Step
     body = steps.get(text.split(".")[1]) if text.startswith("IterationOutput.") else None
     if body is None:
         raise PropertyError(f"step {step.name!r} has no selector", "add Selector, or an index")
-    return find(body, tokens, steps) if tokens else None
+    return find_property_shape(body, tokens, steps) if tokens else None
 
 
 def _find_root_shape(step: Step) -> Shape | None:

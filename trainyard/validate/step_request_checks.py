@@ -76,7 +76,7 @@ def check_step_requests(document: Document, steps: dict[str, Step]) -> Iterator[
         yield from _check_duplicates(
             step.document.get("OutputParameters"), location.join("OutputParameters")
         )
-        yield from _cache(step, location.join("CacheConfig"))
+        yield from _check_cache_expiry(step, location.join("CacheConfig"))
         yield from _check_retry_policies(step, location.join("RetryPolicies"))
 
 
@@ -214,7 +214,7 @@ def _check_equal_names(items: Any, location: Location) -> Iterator[Finding]:
             )
 
 
-def _cache(step: Step, location: Location) -> Iterator[Finding]:
+def _check_cache_expiry(step: Step, location: Location) -> Iterator[Finding]:
     """Check the expiry time of the step's cache."""
     config = step.document.get("CacheConfig")
     if not isinstance(config, dict) or not STEP_TYPES[step.type].is_cached:
@@ -337,7 +337,7 @@ class Fit:
                 "type",
                 f"{shorten_repr(value)} is not of type {type_name}",
                 reason=REFUSED_WHY,
-                fix=_convert(value, type_name),
+                fix=_suggest_converted_value(value, type_name),
                 source=shape.source,
                 answer=_format_form_refusal(type_name),
             )
@@ -490,7 +490,7 @@ def _format_form_refusal(type_name: str) -> str:
     return f"{UNREADABLE} Expecting start of Json {form}." if form else ""
 
 
-def _convert(value: Any, type_name: str) -> str:
+def _suggest_converted_value(value: Any, type_name: str) -> str:
     """Return a suggestion of how to correct a value of the wrong type."""
     if isinstance(value, dict) and len(value) == 1:
         return (

@@ -56,7 +56,7 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads import Column
 
-__all__ = ["FORMATS", "Bad", "Batch", "read", "refuse_unknown"]
+__all__ = ["FORMATS", "Bad", "Batch", "read_records", "refuse_unknown"]
 
 Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
@@ -74,7 +74,7 @@ FORMATS = dict(_iter_formats())
 """Reader of each known suffix."""
 
 
-def read(
+def read_records(
     path: Path, columns: Mapping[str, "Column"], files: Sequence[str] = (), depth: int = 0
 ) -> Iterator[Batch]:
     """Yield the file's records in order, in batches of about 4 MiB of raw data or of one record.

@@ -144,7 +144,7 @@ def _parse_windows(
     """Parse the windows; yield one batch for each window that contains records."""
     number, rest = 0, 0  # number: line in which a record that is too long begins
     # giant: beginning of a record that is too long, while its end has not been found; the window
-    # then contains a few bytes instead of it (``_shorten``)
+    # then contains a few bytes instead of it (``_shorten_record``)
     giant: bytes | None = None
     for window in source:
         if len(window) < min(2 * rest, MAX_RECORD_BYTES) and not window.last:
@@ -152,7 +152,7 @@ def _parse_windows(
         if giant is not None:
             end = table.dialect.find_complete_end(window.data, window.start, window.stop)
             if end is None:
-                _shorten(window, table.dialect, count)
+                _shorten_record(window, table.dialect, count)
                 continue
             yield make_bad_batch([make_too_long_record(number, giant)], table.columns)
             count.add(window.data, window.start, end)
@@ -164,7 +164,7 @@ def _parse_windows(
         if rest > MAX_RECORD_BYTES:
             giant = bytes(window.data[window.start : window.start + EXCERPT_BYTES])
             number = count.find_line_number(window.data, window.start)
-            _shorten(window, table.dialect, count)
+            _shorten_record(window, table.dialect, count)
             rest = 0
     if giant is not None:
         raise DataError(
@@ -174,7 +174,7 @@ def _parse_windows(
         )
 
 
-def _shorten(window: Window, dialect: Dialect, count: LineCount) -> None:
+def _shorten_record(window: Window, dialect: Dialect, count: LineCount) -> None:
     """Replace the record in the window, which is too long, by a few bytes that continue in the same
     way.
     """

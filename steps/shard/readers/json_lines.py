@@ -79,7 +79,7 @@ def parse_fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
     if not len(lines):
         return Batch(build_row_batch([], columns), lines, [])
     try:
-        records = _parse(block, columns)
+        records = _parse_block(block, columns)
     except ValueError:  # pa.ArrowInvalid, or UnicodeDecodeError if its message is not UTF-8
         return None
     if len(records) != len(lines) or lacks_required(records, columns):
@@ -103,7 +103,7 @@ def _find_object_lines(block: Block) -> np.ndarray | None:
     return block.first + line_indices if braces else None
 
 
-def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
+def _parse_block(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
     """Parse with pyarrow; raise ``ValueError`` if anything is wrong."""
     plain, decimals = _parse_schema(columns), _parse_schema(columns, DECIMALS)
     try:
@@ -115,7 +115,7 @@ def _parse(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
 
 
 def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Parse as one block, with the types of ``fields``; otherwise like ``_parse``."""
+    """Parse as one block, with the types of ``fields``; otherwise like ``_parse_block``."""
     # A category may be written as a string, integer or boolean. Its first value decides the type;
     # pyarrow refuses the block if others differ.
     kinds = dict(zip(columns, fields.types, strict=True))

@@ -240,12 +240,12 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
     """Return the array converted to the declared kind, and {row: reason} of bad values."""
     kind = column.kind
     if kind == "category" and pa.types.is_dictionary(array.type):
-        values = _cast(pa.string(), array.dictionary)
+        values = _cast_unchecked(pa.string(), array.dictionary)
         # Not if the row group's dictionary is much larger than the batch, or contains a bad value,
         # which may be one of another row.
         is_small = len(values) <= len(array)
         if is_small and not values.null_count and not _find_bad_texts("", values):
-            indices = _cast(pa.int32(), array.indices)
+            indices = _cast_unchecked(pa.int32(), array.indices)
             return pa.DictionaryArray.from_arrays(indices, values), {}
     array = decode_dictionary(array)
     if kind == "number":
@@ -260,9 +260,9 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
         return _convert_timestamps(name, array)
     if kind == "bytes":
         inside = pc.struct_field(array, "bytes") if pa.types.is_struct(array.type) else array
-        content = _cast(pa.binary(), inside)
+        content = _cast_unchecked(pa.binary(), inside)
         return content, _find_too_long(name, content)
-    texts = _cast(pa.string(), array)
+    texts = _cast_unchecked(pa.string(), array)
     reasons = _find_bad_texts(name, texts)
     if kind != "timestamp":
         return encode_category(texts, kind), reasons
@@ -278,7 +278,7 @@ def _convert_numbers(array: pa.Array, column: "Column") -> tuple[pa.Array, dict[
     """Return the numbers in the column's type, and {row: what was expected} of bad ones."""
     if pa.types.is_integer(choose_number_type(column.dtype)):
         return convert_whole_numbers(array, column.dtype)
-    return replace_infinities(_cast(pa.float64(), array)), {}
+    return replace_infinities(_cast_unchecked(pa.float64(), array)), {}
 
 
 def _convert_lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Array, dict[int, str]]:
@@ -331,7 +331,7 @@ def _convert_timestamps(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict
     return pa.array(microseconds, pa.int64(), mask=missing | is_out_of_range), reasons
 
 
-def _cast(kind: pa.DataType, array: pa.Array) -> pa.Array:
+def _cast_unchecked(kind: pa.DataType, array: pa.Array) -> pa.Array:
     """Cast the array without checking for overflow or invalid UTF-8."""
     return array if array.type == kind else array.cast(kind, safe=False)
 

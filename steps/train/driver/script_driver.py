@@ -45,14 +45,16 @@ def main() -> int:
     """Run the driver; return its exit status."""
     config = json.loads(os.environ["SM_DISTRIBUTED_CONFIG"])
     if "parts" not in config:  # Trainyard's own loop, which describes its model itself
-        return start(config, None)
-    description = describe(config)
-    note = resume(CHECKPOINTS, description)
-    status = start(config, note if is_first() else None)
+        return start_driver(config, None)
+    description = describe_training(config)
+    note = load_resume_note(CHECKPOINTS, description)
+    status = start_driver(config, note if is_first() else None)
     if status != 0 and not FAILURE.exists():  # a user's own driver may not have written it
-        write(FAILURE, f"{description['script']} ended with exit status {status}; see the log")
+        write_atomically(
+            FAILURE, f"{description['script']} ended with exit status {status}; see the log"
+        )
     if status == 0 and is_first() and (refusal := explain_bad_model(MODEL)):
-        write(FAILURE, f"{description['script']} {refusal}")
+        write_atomically(FAILURE, f"{description['script']} {refusal}")
         print(f"error: {description['script']} {refusal}", flush=True)
         return 1
     if status == 0 and is_first():
@@ -60,7 +62,7 @@ def main() -> int:
     return status
 
 
-def describe(config: dict[str, Any]) -> dict[str, Any]:
+def describe_training(config: dict[str, Any]) -> dict[str, Any]:
     """Describe what is about to run.
 
     ``training`` contains the parts of its identity, and this run as its only stretch. A stretch is
@@ -140,7 +142,7 @@ def list_files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
-def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
+def load_resume_note(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     """Return the note for this training run's checkpoints, and delete the local ones of other runs.
 
     The checkpoint folder's S3 prefix is named after what is known before the run, which does not
@@ -176,7 +178,7 @@ def resume(folder: Path, description: dict[str, Any]) -> dict[str, Any]:
     return {"training": own_training, "hidden": hidden}
 
 
-def start(config: dict[str, Any], note: dict[str, Any] | None) -> int:
+def start_driver(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     """Run the driver in this process; return its exit status.
 
     By default SIGTERM would end this process, and the container ends with it. So a handler sends
@@ -230,7 +232,7 @@ def keep_note(folder: Path, note: dict[str, Any]) -> None:
     """Wait until the script has written its first checkpoint, then write the note."""
     while not list_files(folder):
         time.sleep(NOTE_SECONDS)
-    write(folder / NOTE, json.dumps(note))
+    write_atomically(folder / NOTE, json.dumps(note))
 
 
 def explain_bad_model(folder: Path) -> str | None:
@@ -267,11 +269,11 @@ def add_description(model: Path, description: dict[str, Any], inference: str | N
     code.mkdir(parents=True, exist_ok=True)
     # If the script has written a file with this name, it is kept.
     free = not (code / "packages.txt").exists()
-    write(code / ("packages.txt" if free else "trainyard-packages.txt"), lines)
+    write_atomically(code / ("packages.txt" if free else "trainyard-packages.txt"), lines)
     if inference is not None:
         add_code(code, CODE / inference)
     description = description | {"packages_sha256": hashlib.sha256(lines.encode()).hexdigest()}
-    write(code / NAME, json.dumps(description, indent=1))
+    write_atomically(code / NAME, json.dumps(description, indent=1))
 
 
 def add_code(target: Path, script: Path) -> None:
@@ -334,7 +336,7 @@ def json_sha256(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def write(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str) -> None:
     """Write the file atomically."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     draft.write_text(text, encoding="utf-8")

@@ -9,9 +9,9 @@ import pytest
 from pipelines.advice import traced_shapes
 from pipelines.advice.training_setting import derive_job_training, derive_recipe_training
 from pipelines.definition import from_recipe
-from pipelines.delivery.training_estimate import foresee
-from pipelines.recipe.read_recipe import load
-from pipelines.rules import check
+from pipelines.delivery.training_estimate import predict_trainings
+from pipelines.recipe.read_recipe import load_recipe
+from pipelines.rules import check_definition
 from tests.conftest import CHECKOUT, call_module
 from trainyard.common.errors import ForesightError
 from trainyard.plan.run_cost import Foreseen, NotForeseen
@@ -78,12 +78,12 @@ def shapes(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 def foresee_training(project: Path, *overrides: str) -> Foreseen | NotForeseen:
     body = from_recipe(project / "recipe.yaml", overrides).body
-    return foresee(json.loads(body), "us-east-1")["Train"]
+    return predict_trainings(json.loads(body), "us-east-1")["Train"]
 
 
 def why_not(project: Path, *overrides: str) -> str:
     with pytest.raises(ForesightError) as refused:
-        derive_recipe_training(load(project / "recipe.yaml", overrides))
+        derive_recipe_training(load_recipe(project / "recipe.yaml", overrides))
     return str(refused.value)
 
 
@@ -91,13 +91,13 @@ def test_a_plan_foresees_the_workload_whose_shapes_are_kept(project: Path, shape
     found = foresee_training(project)
     assert isinstance(found, Foreseen) and found.seconds.p10 < found.seconds.p90
     assert any(line.startswith("fits: needs ") for line in found.remarks)
-    ours = derive_recipe_training(load(project / "recipe.yaml", ()))
+    ours = derive_recipe_training(load_recipe(project / "recipe.yaml", ()))
     assert ours.shapes and ours.shapes.parameters == PARAMETERS
     assert ours.assumptions == ()
 
 
 def test_a_job_says_as_much_as_its_recipe(project: Path, shapes: Path):
-    recipe = load(project / "recipe.yaml", ())
+    recipe = load_recipe(project / "recipe.yaml", ())
     assert recipe.train.loop
     job = {name: str(v) for name, v in recipe.train.loop.model_dump(mode="json").items()}
     job |= {"workload": recipe.workload.name}
@@ -122,7 +122,7 @@ def test_shapes_do_not_speak_for_other_settings(project: Path, shapes: Path):
 
 def list_stale_shapes(project: Path, *overrides: str) -> list[str]:
     """Return the message of ``validate`` about the shapes."""
-    found = check(from_recipe(project / "recipe.yaml", overrides).body)
+    found = check_definition(from_recipe(project / "recipe.yaml", overrides).body)
     return [one.problem for one in found if one.rule == "traced-shapes-are-stale"]
 
 

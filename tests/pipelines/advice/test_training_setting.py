@@ -11,11 +11,11 @@ from pipelines.advice.training_setting import (
     derive_recipe_training,
     describe_memory_need,
 )
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.cloud_machines import GPUS
 from trainyard.foresight.layouts import Count, Machine, iter_fitting_layouts
-from trainyard.foresight.memory import foresee
+from trainyard.foresight.memory import predict_memory
 from trainyard.foresight.setting import Setting
 from trainyard.instance_types import MACHINES
 
@@ -25,7 +25,7 @@ P5 = "train.instance_type=ml.p5.48xlarge"
 
 def job(*overrides: str, **changed: str) -> dict[str, str]:
     """Return the hyperparameters that the recipe's job gets."""
-    recipe = load(PROD, overrides)
+    recipe = load_recipe(PROD, overrides)
     assert recipe.train.loop
     loop = {name: str(v) for name, v in recipe.train.loop.model_dump(mode="json").items()}
     workload = {"workload": "language_model"}
@@ -34,7 +34,7 @@ def job(*overrides: str, **changed: str) -> dict[str, str]:
 
 
 def derive_training(*overrides: str) -> LoopTraining:
-    return derive_recipe_training(load(PROD, overrides))
+    return derive_recipe_training(load_recipe(PROD, overrides))
 
 
 def test_the_recipe_of_a_real_shape_is_the_setting_that_it_describes():
@@ -113,7 +113,7 @@ def test_what_is_needed_is_told_with_its_interval_and_the_device():
     training = derive_training(
         *(f"workload.config.{name}={value}" for name, value in shape.items())
     )
-    memory = foresee(training.setting)
+    memory = predict_memory(training.setting)
     said = describe_memory_need(training, memory)
     assert f"needs {memory.peak.p50:.1f} GiB" in said and f"– {memory.peak.p90:.1f})" in said
     assert f"of the {memory.usable_gib:.1f} of its A100-40" in said
@@ -140,22 +140,22 @@ P4D = Machine(gpu="A100-40", gpus=8, node_gbps=400)
 
 def layouts(*overrides: str, nodes: int = 4) -> list[Setting]:
     """Return the recipe's layouts on that many machines that fit and that our loop supports."""
-    recipe = load(PROD, overrides)
+    recipe = load_recipe(PROD, overrides)
     it = derive_recipe_training(recipe).setting
     space = engine.build_search_space(recipe, it.precision)
-    found = iter_fitting_layouts(it, P4D, nodes, 1024, space, foresee, Count())
+    found = iter_fitting_layouts(it, P4D, nodes, 1024, space, predict_memory, Count())
     return [setting for setting, _ in found]
 
 
 def derive_written_setting(setting: Setting, *overrides: str) -> Setting:
     """Return foresight's setting of the recipe that has the setting's fields."""
-    recipe = load(PROD, overrides)
+    recipe = load_recipe(PROD, overrides)
     assert recipe.train.loop
     fields = engine.build_loop_fields(setting, recipe.train.loop)
     nodes = setting.gpus // setting.gpus_per_node
     changed = [f"train.instance_count={nodes}"]
     changed += [f"train.loop.{name}={value}" for name, value in fields.items()]
-    return derive_recipe_training(load(PROD, [*overrides, *changed])).setting
+    return derive_recipe_training(load_recipe(PROD, [*overrides, *changed])).setting
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_nothing_is_advised_that_the_loop_refuses():
     found = layouts()
     compiled = [one for one in found if one.tensor > 1]
     assert compiled and not any(one.recompute == "selective" for one in compiled)
-    recipe = load(PROD)
+    recipe = load_recipe(PROD)
     refuse = engine.make_layout_check(recipe)
     wide = found[0].model_copy(update={"tensor": 3, "gpus": 24})
     assert "cannot be shared by" in (refuse(wide) or "")
@@ -185,11 +185,13 @@ def test_nothing_is_advised_that_the_loop_refuses():
     assert "V100-16 does not support bfloat16: set train.loop.precision to float16" in (
         refuse(old) or ""
     )
-    assert engine.make_layout_check(load(PROD, ["train.loop.precision=float16"]))(old) is None
+    assert (
+        engine.make_layout_check(load_recipe(PROD, ["train.loop.precision=float16"]))(old) is None
+    )
 
 
 def test_what_fsdp_alone_takes_goes_back_where_weights_are_copied():
-    recipe = load(PROD, ["train.loop.forward_prefetch=1"])
+    recipe = load_recipe(PROD, ["train.loop.forward_prefetch=1"])
     assert recipe.train.loop
     copied = layouts()[0].model_copy(update={"shard": "none", "shard_degree": 0})
     fields = engine.build_loop_fields(copied, recipe.train.loop)

@@ -8,7 +8,7 @@ from sagemaker.core import image_uris
 
 from pipelines.compile.compile_session import choose_inference_image, choose_training_image
 from pipelines.recipe.config import Recipe, Retry
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from training.strategy_table import OLDEST_TORCH, parse_release
 from trainyard.common.errors import RecipeError
 from trainyard.language.retries import CAUSES, WORDS
@@ -31,10 +31,10 @@ def test_the_session_is_imported_where_no_region_is_set(run_python):
 
 
 def test_each_image_has_its_own_python_and_the_defaults_are_the_newest_that_the_sdk_knows():
-    recipe = load(PROD)
+    recipe = load_recipe(PROD)
     assert "/pytorch-training:2.10.0-gpu-py313" in choose_training_image(recipe, REGION)
     assert "/pytorch-inference:2.6.0-gpu-py312" in choose_inference_image(recipe, REGION)
-    older = load(PROD, ["images.pytorch_version=2.8.0", "images.inference_version=2.5.1"])
+    older = load_recipe(PROD, ["images.pytorch_version=2.8.0", "images.inference_version=2.5.1"])
     assert "/pytorch-training:2.8.0-gpu-py312" in choose_training_image(older, REGION)
     assert "/pytorch-inference:2.5.1-gpu-py311" in choose_inference_image(older, REGION)
     inference = image_uris.config_for_framework("pytorch")["inference"]["versions"]
@@ -44,11 +44,11 @@ def test_each_image_has_its_own_python_and_the_defaults_are_the_newest_that_the_
 
 def test_a_registry_of_ones_own_has_awss_images_under_their_names():
     """An image that the recipe names itself stays where it is."""
-    plain, mirrored = load(PROD), load(PROD, [f"images.registry={MIRROR}"])
+    plain, mirrored = load_recipe(PROD), load_recipe(PROD, [f"images.registry={MIRROR}"])
     for image in (choose_training_image, choose_inference_image):
         name = image(plain, REGION).partition("/")[2]
         assert image(mirrored, REGION) == f"{MIRROR}/{name}"
-    own = load(PROD, [f"images.registry={MIRROR}", "images.training=example.com/mine:1"])
+    own = load_recipe(PROD, [f"images.registry={MIRROR}", "images.training=example.com/mine:1"])
     assert choose_training_image(own, REGION) == "example.com/mine:1"
 
 
@@ -64,7 +64,7 @@ def test_a_registry_of_ones_own_has_awss_images_under_their_names():
     ],
 )  # fmt: skip
 def test_an_image_that_aws_does_not_have_is_named_with_those_it_has(override, expected):
-    recipe = load(PROD, [f"images.{override}"])
+    recipe = load_recipe(PROD, [f"images.{override}"])
     with pytest.raises(RecipeError, match=expected):
         choose_training_image(recipe, REGION)
         choose_inference_image(recipe, REGION)
@@ -72,7 +72,7 @@ def test_an_image_that_aws_does_not_have_is_named_with_those_it_has(override, ex
 
 def is_version_accepted(version: str, *overrides: str) -> bool:
     try:
-        load(PROD, [f"images.pytorch_version={version}", *overrides])
+        load_recipe(PROD, [f"images.pytorch_version={version}", *overrides])
     except RecipeError as error:
         assert f"images.pytorch_version: is '{version}'" in str(error)
         return False
@@ -90,10 +90,10 @@ def test_a_recipe_passes_with_just_the_images_under_which_it_trains():
 
 def test_an_image_of_ones_own_is_left_to_the_job_and_aws_s_is_not():
     own = "111122223333.dkr.ecr.us-east-1.amazonaws.com/own:2.8.0"
-    load(PROD, [*FLOAT8, f"images.training={own}"])
+    load_recipe(PROD, [*FLOAT8, f"images.training={own}"])
     aws = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312"
     with pytest.raises(RecipeError, match="images.training: is .*tensorwise needs"):
-        load(PROD, [*FLOAT8, f"images.training={aws}"])
+        load_recipe(PROD, [*FLOAT8, f"images.training={aws}"])
 
 
 @pytest.fixture(autouse=True)

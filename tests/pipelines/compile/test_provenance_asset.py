@@ -12,13 +12,13 @@ from pipelines.compile.compilation import CompiledPipeline
 from pipelines.compile.provenance_asset import blank_record_name, hash_changes
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.documents import keys_that_differ
 from tests.pipelines.test_definition import steps
 
 
 def compile_laptop_recipe(commit: str, *overrides: str) -> CompiledPipeline:
-    recipe = load(Path("recipes/laptop.yaml"), overrides)
+    recipe = load_recipe(Path("recipes/laptop.yaml"), overrides)
     return build(recipe, resolve_account(recipe.aws), commit=commit, source=None)
 
 

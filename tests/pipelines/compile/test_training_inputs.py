@@ -9,7 +9,7 @@ import pytest
 from pipelines.compile.training_inputs import refuse_other_base, resolve_start
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.pipelines.registry.test_champion import clients, registry  # noqa: F401
 from training.weights.starting_weights import read_start
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
@@ -31,8 +31,8 @@ def compile_training(recipe) -> tuple[dict, dict]:
 
 def test_a_checkpoint_is_a_channel_a_hyperparameter_and_in_the_record():
     asked = f"train.start_from={{checkpoint: {CHECKPOINT}, may_differ: [code, max_steps]}}"
-    train, known = compile_training(load(RECIPE, [asked]))
-    fresh, before = compile_training(load(RECIPE))
+    train, known = compile_training(load_recipe(RECIPE, [asked]))
+    fresh, before = compile_training(load_recipe(RECIPE))
     start = train["InputDataConfig"][2]
     assert start["ChannelName"] == "start" and start["InputMode"] == "File"
     source = start["DataSource"]["S3DataSource"]
@@ -53,7 +53,7 @@ def test_a_registered_model_is_looked_up_once_with_its_hash(registry):  # noqa: 
     registry.sagemaker.update_model_package(
         ModelPackageArn=arn, CustomerMetadataProperties={"artifact_sha256": digest}
     )
-    recipe = load(RECIPE, [f"train.start_from={{model_package: '{arn}'}}"])
+    recipe = load_recipe(RECIPE, [f"train.start_from={{model_package: '{arn}'}}"])
     with pytest.raises(DefinitionError, match="was not looked up; set train.start_from.model"):
         compile_training(recipe)
     train, known = compile_training(resolve_start(recipe))
@@ -71,7 +71,7 @@ def test_a_registered_model_is_looked_up_once_with_its_hash(registry):  # noqa: 
 def test_nobody_is_asked_without_one_or_where_the_file_is_named(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail
     named = "train.start_from={model: s3://bucket/model.tar.gz}"
-    for recipe in (load(RECIPE), load(RECIPE, [named])):
+    for recipe in (load_recipe(RECIPE), load_recipe(RECIPE, [named])):
         assert resolve_start(recipe) == recipe
 
 
@@ -107,7 +107,7 @@ def test_a_folder_that_is_no_base_is_named_before_anything_is_spent(
         registry.s3.put_object(Bucket="models", Key=folder + name, Body=json.dumps(content))
     asked = [f"train.start_from={{hugging_face: s3://models/{folder}}}",
              "workload.config.norm_eps=0.000001"]  # fmt: skip
-    recipe = load(RECIPE, asked)
+    recipe = load_recipe(RECIPE, asked)
     made = build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
     if expected is None:
         return refuse_other_base(json.loads(made.body), "us-east-1")

@@ -11,7 +11,7 @@ import pytest
 from pipelines.compile.user_code import build_script_parts, read_code_folder, read_training_project
 from pipelines.definition import from_recipe
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.common.errors import DefinitionError
 
 pytestmark = pytest.mark.long
@@ -69,7 +69,7 @@ def test_a_recipe_without_data_gives_the_job_arguments_channels_and_expressions(
     assert uris(request)["training"] == "s3://trainyard-mine/data/train"
     metrics = request["AlgorithmSpecification"]["MetricDefinitions"]
     assert metrics == [{"Name": "loss", "Regex": r"loss=(\S+)"}]
-    recipe = load(home / "recipe.yaml")
+    recipe = load_recipe(home / "recipe.yaml")
     assert Recipe.model_validate_json(recipe.model_dump_json(by_alias=True)) == recipe
     [register] = [s for s in body["Steps"][-1]["Arguments"]["IfSteps"]
                   if s["Type"] == "RegisterModel"]  # fmt: skip
@@ -102,7 +102,7 @@ def test_what_the_training_depends_on_names_it_and_more_machines_go_on(home: Pat
 
 
 def identity(home: Path, *overrides: str) -> str:
-    recipe = load(home / "recipe.yaml", overrides)
+    recipe = load_recipe(home / "recipe.yaml", overrides)
     project = read_training_project(recipe, home)
     assert project is not None
     return build_script_parts(recipe, project, recipe.images.training or "aws/image:1").name

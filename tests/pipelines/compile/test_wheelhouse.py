@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.compile.compilation import Requirements, Wheelhouse
 from pipelines.compile.compile_session import list_job_pythons
 from pipelines.definition import from_recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import DefinitionError, RecipeError
 
@@ -45,12 +45,12 @@ def test_different_texts_have_different_names(one, other):
 
 def test_an_image_of_the_users_own_needs_its_python():
     sets = ["packages={wheelhouse: true}"]
-    assert list_job_pythons(load(LAPTOP, sets)) == ("3.13",)
+    assert list_job_pythons(load_recipe(LAPTOP, sets)) == ("3.13",)
     own = ["images.training=example.com/mine:1"]
     with pytest.raises(RecipeError, match="packages.python: is missing, and images.training is"):
-        list_job_pythons(load(LAPTOP, [*sets, *own]))
+        list_job_pythons(load_recipe(LAPTOP, [*sets, *own]))
     known = ["packages={wheelhouse: true, python: ['3.11']}", *own]
-    assert list_job_pythons(load(LAPTOP, known)) == ("3.11",)
+    assert list_job_pythons(load_recipe(LAPTOP, known)) == ("3.11",)
 
 
 def test_each_job_gets_the_wheels_of_its_requirements_and_asks_no_index():

@@ -19,8 +19,8 @@ from pipelines.corpora.nycflights13 import (
     find_data_folder,
     join_tables,
 )
-from pipelines.recipe.read_recipe import load
-from steps.shard.readers import read
+from pipelines.recipe.read_recipe import load_recipe
+from steps.shard.readers import read_records
 from tests.conftest import CHECKOUT, call_module
 from training.workloads import Column, load_packing
 from trainyard.common.errors import DataError
@@ -73,7 +73,7 @@ def test_schedule_and_aircraft(tables, table):
 
 
 def test_csv_and_parquet_of_a_month_are_read_as_the_same_records(table, tmp_path):
-    recipe = load(CHECKOUT / "recipes/flights.yaml")
+    recipe = load_recipe(CHECKOUT / "recipes/flights.yaml")
     columns = load_packing("tabular", recipe.workload.config).columns
     columns |= {name: Column("category") for name in ("date", "flight")}
     rows = table[table[LABEL].notna()]
@@ -81,7 +81,7 @@ def test_csv_and_parquet_of_a_month_are_read_as_the_same_records(table, tmp_path
     for month in (1, 2):
         name, content = nycflights13.encode_month(month, rows)
         (tmp_path / name).write_bytes(content)
-        found = list(read(tmp_path / name, columns))
+        found = list(read_records(tmp_path / name, columns))
         assert not any(batch.bad_records for batch in found)
         batches.append([row for batch in found for row in batch.records.to_pylist()])
     assert len(batches[0]) == len(rows)
@@ -130,7 +130,7 @@ def test_the_standard_library_gives_the_same_bytes_again(tmp_path: Path):
 
 
 def test_both_examples_are_recipes_data():
-    examples = {p.stem: load(p).data.example for p in (CHECKOUT / "recipes").glob("*.yaml")}
+    examples = {p.stem: load_recipe(p).data.example for p in (CHECKOUT / "recipes").glob("*.yaml")}
     assert examples["laptop"] == "stdlib" and examples["flights"] == "nycflights13"
 
 

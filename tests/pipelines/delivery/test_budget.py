@@ -8,13 +8,13 @@ import boto3
 import pytest
 
 from pipelines.delivery.budget import check_budget, judge_upcoming_run, predict_run
-from pipelines.delivery.training_estimate import foresee
+from pipelines.delivery.training_estimate import predict_trainings
 from pipelines.recipe.sections import Budget
 from tests.trainyard.plan.pictures import HERE, Change, Studio
 from tests.trainyard.plan.test_run_cost import PRICES, costs
 from trainyard.foresight.interval import Spread
 from trainyard.plan.pipeline_plan import apply_parameters
-from trainyard.plan.prices import load
+from trainyard.plan.prices import load_prices
 from trainyard.plan.run_cost import Foreseen, NotForeseen, Verdict, sum_known
 
 pytestmark = pytest.mark.long
@@ -86,7 +86,7 @@ def test_a_budget_that_cannot_be_checked_does_not_hold(studio: Studio):
     verdict = check_budget(Budget(usd_per_run=1e9), every, PRICES)
     assert not verdict.holds and "no price for ml.p5.48xlarge" in verdict.text
     assert check_budget(Budget(), every, PRICES).holds
-    mars = load("mars-north-1", HERE / "prices.json")
+    mars = load_prices("mars-north-1", HERE / "prices.json")
     _, _, nowhere = costs(studio, prices=mars)
     said = check_budget(Budget(usd_per_run=1), nowhere, mars).text
     assert "mars-north-1 has no price" in said
@@ -128,7 +128,7 @@ def test_where_nobody_saw_a_step_its_foreseen_ninth_decile_counts(studio: Studio
 
 def train(studio: Studio, *overrides: str, **given: str) -> Foreseen | NotForeseen:
     document = apply_parameters(studio.compile_change(Change(overrides)).state.document, given)
-    found = foresee(document, "us-east-1")
+    found = predict_trainings(document, "us-east-1")
     assert set(found) == {"Train"}  # nobody claims anything of the others
     return found["Train"]
 
@@ -176,5 +176,5 @@ def test_what_is_not_foreseen_says_why(studio: Studio):
     body = json.loads(studio.base.body)
     [step] = [step for step in body["Steps"] if step["Name"] == "Train"]
     step["Arguments"]["HyperParameters"] = {"epochs": "3"}
-    found = foresee(body, "us-east-1")["Train"]
+    found = predict_trainings(body, "us-east-1")["Train"]
     assert isinstance(found, NotForeseen) and "its computation is not known" in found.why

@@ -8,7 +8,7 @@ import typer
 
 from pipelines import upsert
 from pipelines.delivery.fallback_instance_types import TYPE, list_fallbacks
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.start import main
 from tests.pipelines.upserting import clean_aws
 from tests.trainyard.emulator.harness import pipeline, process_step, s3_input, train_step
@@ -115,4 +115,4 @@ def test_what_fails_for_another_reason_or_is_beyond_the_budget_is_not_tried(
 def test_a_recipe_may_have_no_other_types_and_a_training_plan():
     assert list_fallbacks(None) == list_fallbacks({}) == list_fallbacks({"train": None}) == ()
     plan = "train.training_plan=arn:aws:sagemaker:us-east-1:123456789012:training-plan/p5-in-may"
-    assert load(RECIPE, [plan]).train.training_plan.endswith("p5-in-may")
+    assert load_recipe(RECIPE, [plan]).train.training_plan.endswith("p5-in-may")

@@ -130,14 +130,14 @@ def plan_file(aws, tmp_path: Path) -> Path:
     """The plan from definition 1, deployed, to definition 2."""
     upsert(definition("1"))
     path = tmp_path / "plan.json"
-    saved_plan.write(
+    saved_plan.write_plan(
         path, plan_pipeline(definition("2")), definition("2"), Path("recipe.yaml"), ["a.b=1"]
     )
     return path
 
 
 def test_a_plan_is_read_as_it_was_written_and_applied_once(plan_file: Path):
-    plan = saved_plan.read(plan_file)
+    plan = saved_plan.read_plan(plan_file)
     assert (plan.recipe, plan.overrides) == (Path("recipe.yaml"), ("a.b=1",))
     assert plan.target_state == definition("2").state
     assert plan.previous_state == definition("1").state
@@ -150,28 +150,30 @@ def test_a_plan_is_read_as_it_was_written_and_applied_once(plan_file: Path):
 def test_a_pipeline_that_moved_refuses_the_plan_and_says_what_moved(aws, plan_file: Path):
     _, sagemaker = aws
     sagemaker.update_pipeline(**make_edit_request("9"))
-    before = deployed_pipeline.describe(sagemaker, NAME)
+    before = deployed_pipeline.describe_deployed_pipeline(sagemaker, NAME)
     message = (
         r"has changed since .*plan.json was created at .*PipelineDescription description 1 → .* 9"
     )
     with pytest.raises(PlanError, match=message):
-        upsert(definition("2"), plan=saved_plan.read(plan_file))
-    assert deployed_pipeline.describe(sagemaker, NAME) == before
+        upsert(definition("2"), plan=saved_plan.read_plan(plan_file))
+    assert deployed_pipeline.describe_deployed_pipeline(sagemaker, NAME) == before
     sagemaker.delete_pipeline(PipelineName=NAME)
     with pytest.raises(PlanError, match="was deleted after"):
-        upsert(definition("2"), plan=saved_plan.read(plan_file))
+        upsert(definition("2"), plan=saved_plan.read_plan(plan_file))
 
 
 def test_a_plan_of_a_new_pipeline_is_refused_when_somebody_made_one(aws, tmp_path: Path):
     path = tmp_path / "plan.json"
-    saved_plan.write(path, plan_pipeline(definition("1")), definition("1"), Path("recipe.yaml"), [])
+    saved_plan.write_plan(
+        path, plan_pipeline(definition("1")), definition("1"), Path("recipe.yaml"), []
+    )
     upsert(definition("3"))
     with pytest.raises(PlanError, match="it was created"):
-        upsert(definition("1"), plan=saved_plan.read(path))
+        upsert(definition("1"), plan=saved_plan.read_plan(path))
 
 
 def test_another_checkout_recipe_or_environment_refuses_the_plan(aws, plan_file: Path):
-    plan = saved_plan.read(plan_file)
+    plan = saved_plan.read_plan(plan_file)
     assert plan.environment is None
     other = replace(definition("2").assets[0], files={"a.txt": b"changed"})
     prod = replace(definition("2"), environment="prod")
@@ -182,8 +184,8 @@ def test_another_checkout_recipe_or_environment_refuses_the_plan(aws, plan_file:
     ):
         with pytest.raises(PlanError, match=said):
             plan.refuse_other_recipe(wrong)
-    saved_plan.write(plan_file, plan_pipeline(prod), prod, Path("recipe.yaml"), [])
-    plan = saved_plan.read(plan_file)
+    saved_plan.write_plan(plan_file, plan_pipeline(prod), prod, Path("recipe.yaml"), [])
+    plan = saved_plan.read_plan(plan_file)
     plan.refuse_other_recipe(prod)
     with pytest.raises(PlanError, match="is a plan for environment prod, .* to environment dev"):
         plan.refuse_other_recipe(replace(prod, environment="dev"))
@@ -205,9 +207,9 @@ def test_another_checkout_recipe_or_environment_refuses_the_plan(aws, plan_file:
 def test_a_damaged_plan_is_refused(plan_file: Path, damage, message: str):
     plan_file.write_text(damage(plan_file.read_text()))
     with pytest.raises(PlanError, match=message):
-        saved_plan.read(plan_file)
+        saved_plan.read_plan(plan_file)
     with pytest.raises(PlanError, match="no such plan"):
-        saved_plan.read(plan_file.with_name("none.json"))
+        saved_plan.read_plan(plan_file.with_name("none.json"))
 
 
 def run(*overrides: str, **more) -> int:

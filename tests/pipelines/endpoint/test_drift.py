@@ -12,7 +12,7 @@ from pipelines.endpoint.answer_quality import NO_VARIANT, RecordedRequest, Sourc
 from pipelines.endpoint.drift import MISSING, VALUES, Change, compute_psi, find_drift
 from pipelines.endpoint.period import Period, compare_sources
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import RecipeError
 from trainyard.quality.model_quality import Cells
@@ -176,7 +176,7 @@ def source(record: Mapping[str, Any], answer: Any = None, variant: str = NO_VARI
 
 
 def compare_recipe_sources(asked: Source, baseline: Source, *sets: str) -> Period:
-    recipe: Recipe = load(CHECKOUT / "examples/trainer.yaml", [*SETS, *sets])
+    recipe: Recipe = load_recipe(CHECKOUT / "examples/trainer.yaml", [*SETS, *sets])
     assert recipe.monitor is not None
     return compare_sources(recipe, recipe.monitor, asked, baseline)
 

@@ -20,13 +20,13 @@ from pipelines.endpoint.rollout import (
     roll_back_endpoint,
 )
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.champion import find_champion
 from tests.conftest import CHECKOUT
 from tests.endpoint_load import Load
 from trainyard.common.errors import GateError, RecipeError
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 pytestmark = pytest.mark.sweep
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-inference:2.6.0-cpu-py312"
@@ -78,10 +78,10 @@ def register_package(
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recipe]:
     monkeypatch.setattr(rollout, "POLL_SECONDS", 0.5)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with serve(tmp_path / "aws") as endpoint, apply_environment(endpoint.env):
+    with serve_emulator(tmp_path / "aws") as endpoint, apply_environment(endpoint.env):
         boto3.client("s3").create_bucket(Bucket="trainyard-laptop")
         boto3.client("sagemaker").create_model_package_group(ModelPackageGroupName="models")
-        yield load(CHECKOUT / "recipes/laptop.yaml", SETS)
+        yield load_recipe(CHECKOUT / "recipes/laptop.yaml", SETS)
 
 
 def release_package(recipe: Recipe, package: str) -> rollout.Outcome:
@@ -126,7 +126,7 @@ def test_a_quality_that_no_answer_has_is_refused_or_rolled_back(recipe: Recipe) 
     )
     assert release_package(recipe, first).is_serving
     sets = [*SETS, "deploy.compare={quality: nats}"]
-    renamed = load(CHECKOUT / "recipes/laptop.yaml", sets)
+    renamed = load_recipe(CHECKOUT / "recipes/laptop.yaml", sets)
     with Load(os.environ, "models", lambda _: {"Body": b"{}"}):
         while not s3.list_objects_v2(Bucket="trainyard-laptop", Prefix="captured/").get("Contents"):
             time.sleep(0.1)

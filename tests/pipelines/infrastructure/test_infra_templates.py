@@ -11,10 +11,10 @@ from cfnlint import api, core
 from pipelines.definition import from_recipe
 from pipelines.infrastructure.infra_templates import Facts, Part, render_template
 from pipelines.infrastructure.serving_roles import build_subject
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT, call_module
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.role_template import dump, read
+from trainyard.permissions.role_template import dump_yaml, parse_template
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.long
 @cache
 def facts(recipe: str = "prod", *sets: str, with_key: bool = True) -> Facts:
     path = CHECKOUT / f"recipes/{recipe}.yaml"
-    definition, read_ = from_recipe(path, sets), load(path, sets)
+    definition, read_ = from_recipe(path, sets), load_recipe(path, sets)
     known = build_subject(definition, read_)
     return Facts(
         definition=definition, subject=known, aws=read_.aws, recipe=f"recipes/{recipe}.yaml",
@@ -42,7 +42,7 @@ def text(document: Any) -> str:
 def test_cfn_lint_has_nothing_to_say_and_no_stack_is_named(part: Part, recipe: str):
     sets = SERVED if part is Part.SERVING else ()
     document = render_template(part, facts(recipe, *sets, with_key=recipe == "prod"))
-    found = api.lint(dump(document), core.get_rules([], [], ["I", "W", "E"]), ["us-east-1"])
+    found = api.lint(dump_yaml(document), core.get_rules([], [], ["I", "W", "E"]), ["us-east-1"])
     assert not found
     assert "ImportValue" not in text(document) and "Stack}" not in text(document["Resources"])
 
@@ -71,7 +71,7 @@ def test_what_serves_is_of_the_recipes_endpoint_and_has_a_monitor_if_the_recipe_
     assert policy == "arn:aws:iam::111122223333:policy/trainyard-prod-deploy"
     alone = render_template(Part.SERVING, facts("prod", *SERVED[:2]))
     assert "Monitor" in text(whole) and "Monitor" not in text(alone)
-    assert not api.lint(dump(alone), core.get_rules([], [], ["I", "W", "E"]), ["us-east-1"])
+    assert not api.lint(dump_yaml(alone), core.get_rules([], [], ["I", "W", "E"]), ["us-east-1"])
 
 
 def test_what_exists_is_referred_to():
@@ -85,7 +85,7 @@ def test_what_exists_is_referred_to():
 
 def test_what_the_recipe_says_is_filled_in_and_the_roles_are_those_of_the_derived_template():
     file = CHECKOUT / "infra/roles.yaml"
-    made = read(file.read_text(), str(file))["Resources"]
+    made = parse_template(file.read_text(), str(file))["Resources"]
     assert {f"{name}Arn" for name in made} <= facts().list_imports().keys()
     storage, messages = (render_template(part, facts())["Parameters"] for part in list(Part)[:2])
     given = {name: one.get("Default") for name, one in {**storage, **messages}.items()}

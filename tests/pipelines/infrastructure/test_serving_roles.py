@@ -15,14 +15,14 @@ from pipelines.approve import approve
 from pipelines.endpoint.answer_quality import iter_daily_lines
 from pipelines.endpoint.rollout import find_served_package
 from pipelines.infrastructure.serving_roles import from_recipe
-from pipelines.registry.package_evidence import split
+from pipelines.registry.package_evidence import split_s3_uri
 from tests.conftest import CHECKOUT
 from tests.endpoint_load import Load
 from tests.registered import BUCKET, SETTINGS, Registered, another, checkout_in, register
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
 from trainyard.permissions.policy_documents import read_policy
-from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate
+from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate_request
 from trainyard.permissions.role_template import derive_policy
 
 pytestmark = pytest.mark.sweep
@@ -128,7 +128,7 @@ def test_both_suffice_and_neither_can_approve(held_roles: Held) -> None:
     assert find_served_package(held_roles.client("monitor", "sagemaker"), "live") == first
     s3 = held_roles.client("monitor", "s3")
     [*iter_daily_lines(s3, f"s3://{BUCKET}/truths/", datetime.now(UTC), datetime.now(UTC))]
-    bucket, key = split(held_roles.package.evaluation_uri)
+    bucket, key = split_s3_uri(held_roles.package.evaluation_uri)
     s3.get_object(Bucket=bucket, Key=key)
 
 
@@ -139,5 +139,7 @@ def test_each_statement_is_needed(held_roles: Held, role: str) -> None:
     for left_out in statements:
         rest = {"Statement": [one for one in statements if one is not left_out]}
         policies = Policies(identity=(read_policy("rest", rest),))
-        denied = [r for r in held_roles.requests[role] if not evaluate(r, policies).is_allowed]
+        denied = [
+            r for r in held_roles.requests[role] if not evaluate_request(r, policies).is_allowed
+        ]
         assert {r.action for r in denied} & {*left_out["Action"]}, left_out["Sid"]

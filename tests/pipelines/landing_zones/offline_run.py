@@ -7,7 +7,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from pipelines.corpora.stdlib import pack_sources
-from pipelines.delivery.pipeline_objects import ensure_bucket, sync
+from pipelines.delivery.pipeline_objects import ensure_bucket, upload_changed_files
 from pipelines.recipe.config import Recipe
 from tests.pipelines.landing_zones.verbs import (
     call_verb,
@@ -57,7 +57,7 @@ def _put_data(recipe: Recipe) -> None:
     for uri, files in places.items():
         bucket, _, prefix = uri.removeprefix("s3://").partition("/")
         ensure_bucket(s3, bucket, region)
-        sync(s3, bucket, prefix.rstrip("/"), files)
+        upload_changed_files(s3, bucket, prefix.rstrip("/"), files)
 
 
 def _texts(uri: str) -> dict[str, bytes]:

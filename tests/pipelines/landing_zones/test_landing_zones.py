@@ -28,7 +28,7 @@ from tests.pipelines.landing_zones.zones import (
     pairwise,
 )
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 from trainyard.permissions.policy_documents import read_control_policies
 
 pytestmark = pytest.mark.sweep
@@ -43,7 +43,10 @@ def problems(zone: Zone, folder: Path, run: bool) -> Iterator[str]:
 
     boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
     control = read_control_policies(zone.folder / zone.scp if zone.scp else None)
-    with serve(folder / "aws", control=control) as endpoint, apply_environment(endpoint.env):
+    with (
+        serve_emulator(folder / "aws", control=control) as endpoint,
+        apply_environment(endpoint.env),
+    ):
         for environment in zone.environments or (None,):
             for verb, act in verbs(zone, environment, folder).items():
                 if wrong := act():

@@ -10,7 +10,7 @@ from cfnlint.config import ManualArgs
 from typer.testing import CliRunner, Result
 
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.pipelines.landing_zones.zones import Zone
 
 GAPS = 2  # exit status of permissions: something cannot be derived, and is named
@@ -39,7 +39,7 @@ def words(zone: Zone, environment: str | None, *, offline: bool) -> list[str]:
 
 def recipe_of(zone: Zone, environment: str | None) -> Recipe:
     """Return the recipe that the emulator sees."""
-    return load(zone.recipe, zone.offline, environment)
+    return load_recipe(zone.recipe, zone.offline, environment)
 
 
 def verbs(zone: Zone, environment: str | None, folder: Path) -> dict[str, Callable[[], str]]:
@@ -70,7 +70,7 @@ def _lint_template(zone: Zone, chosen: Sequence[str], folder: Path) -> str:
 
 
 def _lint(zone: Zone, template: str) -> str:
-    region = load(zone.recipe).aws.region if not zone.environments else None
+    region = load_recipe(zone.recipe).aws.region if not zone.environments else None
     found = lint(template, config=ManualArgs(regions=[region or "us-east-1"]))
     return "\n".join(str(match) for match in found)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.advice.recipe_advice import write_advised_recipe as write_advised
 from pipelines.recipe.environments import PARTS, WHOLE_SECTIONS
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import RecipeError
 
@@ -39,7 +39,7 @@ def write(folder: Path, environments: Any, **more: Any) -> Path:
 
 def read_refusal(path: Path, environment: str | None = None, *overrides: str) -> str:
     with pytest.raises(RecipeError) as error:
-        load(path, overrides, environment)
+        load_recipe(path, overrides, environment)
     return re.sub(r"(?m)^(\S+\.yaml(:\d+)?|--set): ", "", str(error.value))
 
 
@@ -49,8 +49,8 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_an_environment_is_laid_over_the_recipe_and_set_over_both(recipe: Path):
-    base, prod = load(recipe), load(recipe, ["gate.max_bits_per_byte=2.4"], "prod")
-    assert base == load(LAPTOP) == load(recipe, (), "dev")
+    base, prod = load_recipe(recipe), load_recipe(recipe, ["gate.max_bits_per_byte=2.4"], "prod")
+    assert base == load_recipe(LAPTOP) == load_recipe(recipe, (), "dev")
     assert (prod.aws.account, prod.pipeline.name) == ("444455556666", "trainyard-prod")
     assert (prod.gate.thresholds["max_bits_per_byte"], prod.gate.below_baseline) == (2.4, "bigram")
     assert (prod.train.instance_type, prod.train.instance_count) == ("ml.m5.xlarge", 2)
@@ -62,9 +62,9 @@ def test_environments_are_extended_like_all_else(recipe: Path):
     over.write_text(
         "extends: recipe.yaml\nenvironments: {prod: {gate: {max_artifact_mb: 40}}, new: }\n"
     )
-    prod = load(over, (), "prod").gate
+    prod = load_recipe(over, (), "prod").gate
     assert (prod.max_artifact_mb, prod.thresholds["max_bits_per_byte"]) == (40, 2.5)
-    assert load(over, (), "new") == load(LAPTOP)
+    assert load_recipe(over, (), "new") == load_recipe(LAPTOP)
 
 
 VARYING = {
@@ -88,7 +88,9 @@ def test_an_environment_is_what_set_would_make_whatever_others_say(tmp_path_fact
             trees[name].setdefault(section, {})[inner] = value
     path = write(tmp_path_factory.mktemp("recipe"), trees)
     for name, chosen in (("dev", dev), ("prod", prod)):
-        assert load(path, (), name) == load(LAPTOP, [f"{k}={v}" for k, v in chosen.items()])
+        assert load_recipe(path, (), name) == load_recipe(
+            LAPTOP, [f"{k}={v}" for k, v in chosen.items()]
+        )
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_what_is_incomplete_without_one_asks_for_one(tmp_path: Path, base: dict,
     told = read_refusal(path)
     assert told.startswith("which environment? give --env dev or prod: without one, ")
     assert lacks in told
-    assert load(path, (), "dev").aws.bucket == "abc"
+    assert load_recipe(path, (), "dev").aws.bucket == "abc"
 
 
 def test_what_may_change_exists():
@@ -175,7 +177,7 @@ def test_an_advised_recipe_changes_the_environments_machines_and_everybodys_loop
     advised = recipe.with_name("advised.yaml")
     changed = {"instance_type": "ml.m5.2xlarge", "loop": {"micro_batch": 2}}
     write_advised(advised, recipe, ["gate.max_artifact_mb=30"], changed, [], "prod")
-    dev, prod = (load(advised, (), name) for name in ("dev", "prod"))
+    dev, prod = (load_recipe(advised, (), name) for name in ("dev", "prod"))
     assert dev.train.loop and prod.train.loop
     assert (prod.train.instance_type, prod.gate.max_artifact_mb) == ("ml.m5.2xlarge", 30)
     assert (dev.train.instance_type, dev.gate.max_artifact_mb) == ("ml.m5.large", 50)

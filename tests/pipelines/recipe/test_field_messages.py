@@ -11,7 +11,7 @@ import yaml
 
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.extended_recipe import Problem, RecipeProblems
-from pipelines.recipe.read_recipe import _list_options, as_yaml, load, make_example
+from pipelines.recipe.read_recipe import _list_options, as_yaml, load_recipe, make_example
 from pipelines.recipe.schema import list_workloads
 from tests.conftest import CHECKOUT
 from training.workloads import load_spec
@@ -138,7 +138,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def problems(path: Path) -> list[Problem]:
     with pytest.raises(RecipeProblems) as refused:
-        load(path)
+        load_recipe(path)
     return [*refused.value.problems]
 
 
@@ -271,7 +271,7 @@ def test_a_recipe_can_have_the_example_of_a_missing_section(folder: Path, name: 
     (one,) = (each for each in problems(path) if each.field == name)
     path.write_text(path.read_text() + one.text.partition("such as ")[2] + "\n")
     try:
-        load(path)
+        load_recipe(path)
     except RecipeProblems as refused:
         assert not [each for each in refused.problems if each.field.partition(".")[0] == name]
 
@@ -320,7 +320,7 @@ environments:
       min_groups: no
 """, encoding="utf-8")  # fmt: skip
     with pytest.raises(RecipeProblems) as refused:
-        load(over, ["evaluate.volume_gb=no", "train.instance_count=2"], "dev")
+        load_recipe(over, ["evaluate.volume_gb=no", "train.instance_count=2"], "dev")
     layers = 1 + base.read_text(encoding="utf-8").splitlines().index("    layers: no")
     found = {one.field: one.origin for one in refused.value.problems}
     assert found == {"workload.config.layers": f"{base}:{layers}", "shard.volume_gb": f"{over}:2",

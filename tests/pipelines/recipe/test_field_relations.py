@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pipelines.recipe.field_relations import list_warnings
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.validate import validate_recipe
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import suggest_nearest
@@ -33,7 +33,7 @@ SPOT = ("train.spot=true", "train.max_wait_minutes=60")
     ],
 )
 def test_what_is_next_to_a_fault_has_no_warning(path: Path, overrides: tuple[str, ...]):
-    assert [*list_warnings(load(path, overrides))] == []
+    assert [*list_warnings(load_recipe(path, overrides))] == []
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_is_next_to_a_fault_has_no_warning(path: Path, overrides: tuple[str
     ],
 )  # fmt: skip
 def test_what_is_unlikely_is_a_warning(path: Path, overrides: tuple[str, ...], line: str):
-    assert line in "\n".join(list_warnings(load(path, overrides)))
+    assert line in "\n".join(list_warnings(load_recipe(path, overrides)))
 
 
 def test_validate_shows_problems_and_warnings_with_their_lines(tmp_path: Path):

@@ -8,7 +8,7 @@ from pipelines.recipe import read_recipe as recipe
 from pipelines.recipe.config import Aws
 from pipelines.recipe.environments import find_account, resolve_account
 from pipelines.recipe.extended_recipe import hash_recipe, read_extended_recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.common.errors import RecipeError
 from trainyard.common.hashes import file_sha256
 
@@ -17,7 +17,7 @@ LAPTOP = Path("recipes/laptop.yaml")
 
 def read_refusal(*overrides: str, path: Path = LAPTOP) -> str:
     with pytest.raises(RecipeError) as caught:
-        recipe.load(path, overrides)
+        recipe.load_recipe(path, overrides)
     return str(caught.value)
 
 
@@ -49,14 +49,14 @@ def test_malformed_override(override: str):
 @pytest.mark.parametrize("rate", [1e-06, 0.0001234, 1.0])
 def test_override_reads_back(rate: float):
     sets = [f"train.loop.learning_rate={rate!r}", "train.loop.max_steps=1000000"]
-    loop = recipe.load(LAPTOP, sets).train.loop
+    loop = recipe.load_recipe(LAPTOP, sets).train.loop
     assert (loop.max_steps, loop.learning_rate) == (1_000_000, rate)
 
 
 def test_account_comes_from_the_recipe_first_then_from_the_environment(monkeypatch):
     monkeypatch.setenv("AWS_REGION", "eu-west-1")
     monkeypatch.setenv("ARTIFACT_BUCKET", "from-environment")
-    loaded = recipe.load(LAPTOP, ["aws.bucket=null"])
+    loaded = recipe.load_recipe(LAPTOP, ["aws.bucket=null"])
     account = resolve_account(loaded.aws)
     assert (account.region, account.bucket) == ("us-east-1", "from-environment")
     monkeypatch.delenv("ARTIFACT_BUCKET")
@@ -64,7 +64,7 @@ def test_account_comes_from_the_recipe_first_then_from_the_environment(monkeypat
         resolve_account(loaded.aws)
     monkeypatch.setenv("AWS_REGION", "eu-wset-1")
     with pytest.raises(RecipeError, match="is 'eu-wset-1'; no such .*: eu-west-1"):
-        resolve_account(recipe.load(LAPTOP, ["aws.region=null"]).aws)
+        resolve_account(recipe.load_recipe(LAPTOP, ["aws.region=null"]).aws)
 
 
 ROLE, JOBS, OTHER = (f"arn:aws:iam::123456789012:role/{n}" for n in ("pipeline", "jobs", "other"))
@@ -134,13 +134,13 @@ def write(path: Path, text: str) -> Path:
 
 def test_what_is_said_replaces_a_field_and_recipes_stand_upon_each_other(tmp_path: Path):
     text = f"extends: {PROD}\ntrain: {{instance_count: 8, loop: {{micro_batch: 4}}}}\n"
-    base, found = load(PROD), load(write(tmp_path / "other.yaml", text))
+    base, found = load_recipe(PROD), load_recipe(write(tmp_path / "other.yaml", text))
     assert base.train.loop and found.train.loop
     changed = {"instance_count": 8, "loop": base.train.loop.model_copy(update={"micro_batch": 4})}
     assert found == base.model_copy(update={"train": base.train.model_copy(update=changed)})
     write(tmp_path / "a.yaml", f"extends: {PROD}\npipeline: {{name: a, description: kept}}\n")
     last = write(tmp_path / "b.yaml", "extends: a.yaml\npipeline: {name: b}\naws: {tags: {x: y}}\n")
-    found = load(last, ["pipeline.max_parallel_steps=7"])
+    found = load_recipe(last, ["pipeline.max_parallel_steps=7"])
     assert (found.pipeline.name, found.pipeline.description) == ("b", "kept")
     assert found.pipeline.max_parallel_steps == 7, "set stands upon all"
     assert found.aws.tags == base.aws.tags | {"x": "y"}
@@ -167,7 +167,7 @@ def test_paths_mean_what_they_mean_where_they_stand(tmp_path: Path):
 )
 def test_what_cannot_be_extended_is_named(tmp_path: Path, text: str, said: str):
     with pytest.raises(RecipeError, match=said):
-        load(write(tmp_path / "self.yaml", text))
+        load_recipe(write(tmp_path / "self.yaml", text))
 
 
 def test_the_hash_covers_what_is_extended(tmp_path: Path):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from tests.conftest import CHECKOUT
 from tests.trainyard.plan.pictures import HERE
 from trainyard.common.errors import RecipeError
@@ -307,6 +307,6 @@ def rows() -> Iterator[Any]:
 )
 def test_what_cannot_be_meant_is_refused_by_its_field(path, said: str, overrides: list[str]):
     with pytest.raises(RecipeError) as refused:
-        load(path, overrides)
+        load_recipe(path, overrides)
     told = str(refused.value)
     assert all(part in told for part in said.split(" … ")) and "secret@" not in told, told

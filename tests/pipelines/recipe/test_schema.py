@@ -7,7 +7,7 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.recipe.schema import FILE, LINE, build_schema, render_schema
 from tests.conftest import CHECKOUT
 from tests.pipelines.recipe.test_environments import ENVIRONMENTS
@@ -32,7 +32,7 @@ def test_a_recipe_names_the_schema_and_keeps_to_it_with_all_its_defaults(path):
     written = path.read_text(encoding="utf-8")
     assert written.splitlines()[0] == LINE
     assert problems(yaml.safe_load(written)) == []
-    assert problems(load(path).model_dump(mode="json", by_alias=True)) == []
+    assert problems(load_recipe(path).model_dump(mode="json", by_alias=True)) == []
 
 
 def test_every_field_says_what_it_is():

@@ -15,9 +15,9 @@ from pipelines.endpoint.endpoint_requests import (
     build_deployment_config,
     build_model_request,
 )
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from pipelines.recipe.sections import Packages
-from pipelines.registry.ledger import find_test_channels, split
+from pipelines.registry.ledger import describe_test_split, find_test_channels
 from tests.conftest import CHECKOUT
 from tests.pipelines.recipe.test_refusals import ARN, CODE, RATE, SCRIPT, SHARDS, WEB
 from tests.pipelines.test_definition import document as of_definition
@@ -66,14 +66,23 @@ def test_weights_shape_the_training_by_their_ratio_and_neither_shards_nor_looks(
     """A look at the test split knows all inputs, by their places."""
     ratio = CODE.replace("0.3", "3"), WEB.replace("0.7", "7")
     some = (WEB, CODE), ratio, (WEB, CODE.replace("0.3", "0.2")), (WEB,)
-    names = [build_loop_parts(load(LAPTOP, [inputs(*one)]), None, CHECKOUT).name for one in some]
+    names = [
+        build_loop_parts(load_recipe(LAPTOP, [inputs(*one)]), None, CHECKOUT).name for one in some
+    ]
     assert names[0] == names[1] and len({*names}) == 3
     mixed, turned, other, web = (arguments(document(inputs(*one))) for one in some)
     assert mixed["Shard"] == other["Shard"]
     checkpoints = {one["Train"]["CheckpointConfig"]["S3Uri"] for one in (mixed, other)}
     assert len(checkpoints) == 2
-    assert split(mixed["Shard"]) == split(turned["Shard"]) != split(web["Shard"])
-    assert split(mixed["Shard"])["input"] == ["s3://corpus/raw/code/", "s3://corpus/raw/web/"]
+    assert (
+        describe_test_split(mixed["Shard"])
+        == describe_test_split(turned["Shard"])
+        != describe_test_split(web["Shard"])
+    )
+    assert describe_test_split(mixed["Shard"])["input"] == [
+        "s3://corpus/raw/code/",
+        "s3://corpus/raw/web/",
+    ]
 
 
 def test_a_recipe_with_shards_begins_at_the_training():
@@ -99,12 +108,14 @@ def test_a_recipe_with_shards_begins_at_the_training():
 
 
 def test_a_range_of_the_loops_own_field_is_taken():
-    recipe = load(LAPTOP, [f"tune={{ranges: {{{RATE}, optimizer: [adamw, lamb]}}, trainings: 4}}"])
+    recipe = load_recipe(
+        LAPTOP, [f"tune={{ranges: {{{RATE}, optimizer: [adamw, lamb]}}, trainings: 4}}"]
+    )
     assert recipe.tune is not None and [*recipe.tune.ranges] == ["learning_rate", "optimizer"]
 
 
 def test_a_scripts_first_metric_is_the_primary_one_and_its_baseline_can_be_demanded():
-    found = load(SCRIPT, ["evaluate.baselines=[chance]", "gate.below_baseline=chance"])
+    found = load_recipe(SCRIPT, ["evaluate.baselines=[chance]", "gate.below_baseline=chance"])
     spec = found.workload_spec
     assert spec.primary_metric == "accuracy" and spec.baselines == ("chance",)
     assert dict(spec.metrics) == {"accuracy": "higher", "log_loss": "lower"}
@@ -124,7 +135,7 @@ ROLE = "arn:aws:iam::123456789012:role/jobs"
 
 
 def release(*sets: str) -> Release:
-    recipe = load(LAPTOP, ["deploy.endpoint=live", *sets])
+    recipe = load_recipe(LAPTOP, ["deploy.endpoint=live", *sets])
     return Release(recipe, PACKAGE, ROLE, "s3://b/captured")
 
 
@@ -168,4 +179,4 @@ def test_the_requests_say_what_the_recipe_says_in_the_services_shape() -> None:
         report = ParamValidator().validate(request, shape)
         assert not report.has_errors(), report.generate_report()
     with pytest.raises(RecipeError, match="deploy: is missing"):
-        _ = Release(load(LAPTOP), PACKAGE, ROLE, "s3://b/c").deploy
+        _ = Release(load_recipe(LAPTOP), PACKAGE, ROLE, "s3://b/c").deploy

@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError
 
 from pipelines.registry.champion import build_champion_parameters, group_of
 from pipelines.registry.verification import select_comparable_fields
-from steps.evaluate.workload_evaluation import parse
+from steps.evaluate.workload_evaluation import parse_arguments
 from tests.pipelines.test_definition import compile_recipe, document
 from trainyard.common.errors import RecipeError, ServiceError
 from trainyard.language.definition_document import select_key_arguments
@@ -151,7 +151,7 @@ def test_evaluate_is_told_and_understands(definition):
     steps = {step["Name"]: step["Arguments"] for step in definition["Steps"]}
     arguments = steps["Evaluate"]["AppSpecification"]["ContainerArguments"]
     assert arguments[arguments.index("--champion") + 1] == {"Get": "Parameters.ChampionArn"}
-    options = parse([a if isinstance(a, str) else "none" for a in arguments])
+    options = parse_arguments([a if isinstance(a, str) else "none" for a in arguments])
     assert (options.champion, options.slices) == ("none", ["source"])
     uris = {i["InputName"]: i["S3Input"]["S3Uri"] for i in steps["Evaluate"]["ProcessingInputs"]}
     assert uris["champion"] == {"Get": "Parameters.ChampionModelUri"}

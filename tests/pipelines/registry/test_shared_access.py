@@ -13,7 +13,7 @@ from tests.conftest import call_module
 from tests.promotion import DEV, NAMES, PROD, STAGING, recipe_in
 from trainyard.common.errors import RecipeError
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 ROLE = f"arn:aws:iam::{STAGING}:role/promoter"
 
@@ -42,7 +42,7 @@ def test_iam_takes_each_policy(
 ):
     found = build_policies(way, ROLE)
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    with serve(tmp_path / "aws") as endpoint, apply_environment(endpoint.env):
+    with serve_emulator(tmp_path / "aws") as endpoint, apply_environment(endpoint.env):
         iam = boto3.client("iam")
         for name in ("reader", "promoter"):
             arn = ROLE if name == "promoter" else way.reader

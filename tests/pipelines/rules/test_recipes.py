@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.recipe.read_recipe import load
-from pipelines.rules import check
+from pipelines.recipe.read_recipe import load_recipe
+from pipelines.rules import check_definition
 from tests.pipelines.rules.recipe_faults import RECIPE_FAULTS, RecipeFault
 from tests.pipelines.test_definition import compile_recipe
 from trainyard.common.errors import RecipeError
@@ -19,10 +19,10 @@ COMPILED = [fault for fault in RECIPE_FAULTS if fault.rule]
 
 def of_recipe(name: str, *overrides: str) -> list[Finding]:
     path = f"recipes/{name}.yaml"
-    begun = load(Path(path), overrides).train.start_from
+    begun = load_recipe(Path(path), overrides).train.start_from
     if begun and begun.model_package:  # whose file only the registry knows
         overrides += ("train.start_from.model=s3://trainyard-laptop/base/model.tar.gz",)
-    return check(compile_recipe(path, *overrides).body)
+    return check_definition(compile_recipe(path, *overrides).body)
 
 
 def title(fault: RecipeFault) -> str:
@@ -37,7 +37,7 @@ def test_a_recipe_of_the_repository_breaks_no_rule(recipe: str):
 @pytest.mark.parametrize("fault", ALONE, ids=title)
 def test_a_wrong_recipe_is_refused_by_its_field(fault: RecipeFault):
     with pytest.raises(RecipeError) as refused:
-        load(Path(f"recipes/{fault.recipe}.yaml"), fault.overrides)
+        load_recipe(Path(f"recipes/{fault.recipe}.yaml"), fault.overrides)
     assert fault.field in str(refused.value)
 
 

@@ -52,7 +52,7 @@ def sources(*rooms: str) -> dict[str, str]:
 
 
 def test_every_rule_that_is_declared_is_in_the_table_and_the_application_checks_with_its_own():
-    """``trainyard.validate.check`` alone would pass over them in silence."""
+    """``trainyard.validate`` alone would pass over them in silence."""
     texts = sources("trainyard", "pipelines")
     declaring = r"^@rule\([^@]*?^def (\w+)"
     declared = [name for text in texts.values() for name in re.findall(declaring, text, re.M)]

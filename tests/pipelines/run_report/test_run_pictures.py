@@ -27,7 +27,7 @@ DEMANDS = [
 def gate(tmp_path_factory) -> dict:
     root = Evidence(bad_slice=0.3).write(tmp_path_factory.mktemp("gate"))
     words = ["--primary_metric", "loss", "--direction", "lower", "--champion", CHAMPION]
-    return job.judge_evaluation(job.parse([*words, *DEMANDS, "--root", str(root)]))
+    return job.judge_evaluation(job.parse_arguments([*words, *DEMANDS, "--root", str(root)]))
 
 
 def test_comparisons_are_drawn_and_budgets_as_multiples_of_what_is_demanded(gate):

@@ -20,22 +20,22 @@ from pathlib import Path
 import torch
 from steps.evaluate import leaked_examples as leaks, score_table as scores
 from training.data.dataset import Dataset
-from training.workloads import load
+from training.workloads import load_workload
 from training.workloads.tabular import baselines, scores as ranks
 
 # What is held at once, smaller: so that less data is enough to see whether more is held.
 scores.GROUP = ranks.WAITING = leaks.PIECE = 8192
 torch.set_num_threads(1)
 few, many = (Dataset(Path(sys.argv[1]) / name) for name in ("few", "many"))
-workload = load("tabular", json.loads(sys.argv[2]))
+workload = load_workload("tabular", json.loads(sys.argv[2]))
 workload.fit(few)
 model = workload.model().eval()
 path = Path(sys.argv[1]) / "challenger.parquet"
 for test in (few, many):
-    scores.write(path, workload.scores(model, test), {"metrics": {}})
+    scores.write_scores(path, workload.scores(model, test), {"metrics": {}})
     workload.metrics(scores.Scores(path))
     for blocks in workload.baseline_scores(few, test, 1000).values():
-        scores.write(path, blocks, {"metrics": {}})
+        scores.write_scores(path, blocks, {"metrics": {}})
     leaks.leakage(workload.examples(few), workload.examples(test))
     # Not getrusage: its peak is the parent's where that was higher when the process was made.
     status = Path("/proc/self/status").read_text()

@@ -18,9 +18,9 @@ from steps.evaluate.score_rows import Scoring, Source, TrainedModel, compute_row
 from tests.training.test_language_model import pack
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
-from training.export.artifact import save
+from training.export.artifact import save_artifact
 from training.export.weight_location import LocalWeights
-from training.workloads import load
+from training.workloads import load_workload
 
 SETTINGS = {"context_length": 16, "layers": 1, "heads": 2, "dim": 32}
 ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/one/1"
@@ -28,7 +28,7 @@ ARN = "arn:aws:sagemaker:us-east-1:123456789012:model-package/one/1"
 
 def model(folder: Path, seed: int, train: Dataset) -> None:
     """A model.tar.gz."""
-    workload = load("language_model", SETTINGS)
+    workload = load_workload("language_model", SETTINGS)
     torch.manual_seed(seed)
     told = {
         "workload": "language_model", "workload_config": SETTINGS,
@@ -36,7 +36,7 @@ def model(folder: Path, seed: int, train: Dataset) -> None:
         "steps": 0, "parameters": 0, "world_size": 1, "packages_sha256": None,
         "training": {"identity": None, "stretches": []},
     }  # fmt: skip
-    save(folder / "files", LocalWeights(workload.model().state_dict()), workload, told, [])
+    save_artifact(folder / "files", LocalWeights(workload.model().state_dict()), workload, told, [])
     with tarfile.open(folder / "model.tar.gz", "w:gz") as tar:
         tar.add(folder / "files", ".")
 
@@ -45,7 +45,7 @@ def model(folder: Path, seed: int, train: Dataset) -> None:
 def root(tmp_path: Path) -> Path:
     """The job's folder: documents of up to 200 tokens, so that many span samples and batches."""
     inputs = tmp_path / "processing/input"
-    workload = load("language_model", SETTINGS)
+    workload = load_workload("language_model", SETTINGS)
     packing = workload.packing
     for split, count in (("train", 3), ("test", 60)):
         texts = [f"{split} {n} " * (n % 25) for n in range(count)]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from steps.evaluate import script_columns as files_module
-from steps.evaluate.score_table import Scores, write
+from steps.evaluate.score_table import Scores, write_scores
 from steps.evaluate.script_columns import (
     find_rows_file,
     hash_example_ids,
@@ -62,7 +62,7 @@ def table(path: Path, slices=(), metrics=METRICS) -> Path:
     """The gate's table of the rows in ``path``."""
     out = path.parent / f"{path.suffix[1:]}/challenger.parquet"
     blocks = (score_columns(piece, list(metrics), slices) for piece in read_pieces(path))
-    write(out, sort_rows(blocks, path.parent), {"metrics": metrics})
+    write_scores(out, sort_rows(blocks, path.parent), {"metrics": metrics})
     return out
 
 

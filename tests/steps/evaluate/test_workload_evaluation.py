@@ -16,12 +16,12 @@ from steps.evaluate import leaked_examples as leakage_module
 from steps.evaluate import score_table as scores_module
 from steps.evaluate.evaluation_document import Evaluation
 from steps.evaluate.leaked_examples import count_leakage
-from steps.evaluate.score_table import Scores, write
+from steps.evaluate.score_table import Scores, write_scores
 from tests.documents import keys_that_differ
 from tests.steps.test_jobs import RAGGED, TOYS, shard, train
 from training.data.dataset import Dataset
 from trainyard.common.errors import DataError
-from trainyard.common.safe_unpack import unpack
+from trainyard.common.safe_unpack import unpack_tar
 
 pytestmark = pytest.mark.long
 
@@ -138,7 +138,7 @@ def described_as(**changes):
     def change(champion: Path) -> None:
         remove_no_champion(champion)
         with tarfile.open(champion.parent / "model/model.tar.gz") as tar:
-            unpack(tar, champion / "files")
+            unpack_tar(tar, champion / "files")
         config = json.loads((champion / "files/config.json").read_bytes())
         text = json.dumps(config | changes) if changes else "{"
         (champion / "files/config.json").write_text(text)
@@ -232,10 +232,10 @@ def test_a_file_of_scores_gives_back_its_rows_in_row_groups_of_bounded_size(
         patch.setattr(scores_module, "GROUP", group)
         if not count:
             with pytest.raises(DataError, match="no example to score"):
-                write(path, blocks, HEADER)
+                write_scores(path, blocks, HEADER)
             assert not list(path.parent.iterdir())
             return
-        write(path, blocks, HEADER)
+        write_scores(path, blocks, HEADER)
         assert rewritten(path, blocks) == path.read_bytes()
     with pq.ParquetFile(path) as file:
         rows = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
@@ -254,7 +254,7 @@ def rewritten(path: Path, blocks: list) -> bytes:
     whole = {name: np.concatenate([b[name] for b in blocks]) for name in blocks[0]}
     halves = [slice(0, len(whole["example"]) // 2), slice(len(whole["example"]) // 2, None)]
     scores_module.write_part(part, [{n: c[h] for n, c in whole.items()} for h in halves])
-    write(again, scores_module.read_part(part), HEADER)
+    write_scores(again, scores_module.read_part(part), HEADER)
     return again.read_bytes()
 
 
@@ -264,5 +264,5 @@ def test_a_failure_in_the_middle_leaves_no_file(tmp_path):
         raise DataError("a shard is damaged")
 
     with pytest.raises(DataError, match="a shard is damaged"):
-        write(tmp_path / "scores.parquet", blocks(), HEADER)
+        write_scores(tmp_path / "scores.parquet", blocks(), HEADER)
     assert not list(tmp_path.iterdir())

@@ -98,7 +98,7 @@ def local_ray() -> dict[str, str]:
         node = failing.enter_context(running_node(group, [], *place))
         from steps.shard import ray_program
 
-        ray_program.connect(node)
+        ray_program.start_head(node)
         stack = failing.pop_all()
     token = {name: os.environ[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
     os.environ.clear()
@@ -119,7 +119,7 @@ def free_port() -> int:
 def run_all(roots: Sequence[Path], *arguments: str, base: Sequence[str] = ARGUMENTS) -> None:
     """Run all instances of a job, in these containers' folders; raise the error."""
     if len(roots) == 1:
-        job.shard(job.parse([*base, *arguments, "--root", str(roots[0])]))
+        job.write_shards(job.parse_arguments([*base, *arguments, "--root", str(roots[0])]))
         return
     local_ray()
     from steps.shard import ray_program
@@ -128,7 +128,7 @@ def run_all(roots: Sequence[Path], *arguments: str, base: Sequence[str] = ARGUME
     words = [(*base, *arguments, "--root", str(root)) for root in roots]
     places = [Instance(root.name, own) for root, own in zip(roots, words, strict=True)]
     try:
-        ray_program.Program(places, job.parse([*words[0]]), placed=False).run()
+        ray_program.Program(places, job.parse_arguments([*words[0]]), placed=False).run()
     except (ray_program.RayError, TrainyardError) as error:
         raise ray_program.translate_error(error) from None
 

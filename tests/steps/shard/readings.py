@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from steps.shard.readers import Bad, Batch, csv, raw_bytes, read, text
+from steps.shard.readers import Bad, Batch, csv, raw_bytes, read_records, text
 from steps.shard.readers.batch import build_schema, merge_batches
 from training.workloads import Column
 
@@ -75,7 +75,7 @@ def number_records(name: str, reading: Reading) -> Reading:
 
 def read_lines(path: Path, columns: Mapping[str, Column] = TEXT) -> Reading:
     """Rows, their lines, and what is bad."""
-    batches = list(read(path, columns))
+    batches = list(read_records(path, columns))
     for batch in batches:
         batch.records.validate(full=True)
         assert batch.records.schema == build_schema(columns)

@@ -188,12 +188,12 @@ def test_the_head_is_the_first_instance_and_its_port_differs_by_job(tmp_path, mo
         root = container(tmp_path / f"{number}", {}, f"algo-{number % 2 + 1}", names(2))
         about = json.dumps({"ProcessingJobArn": job_name})
         (root / "config/processingjobconfig.json").write_text(about)
-        found.append(ray_cluster.read(root))
+        found.append(ray_cluster.read_instances(root))
     assert found[0].port == found[1].port != found[2].port
     assert found[0].head == "algo-1" and found[1].address == "10.0.0.1"
     for unknown in (None, "127.0.1.1"):
         monkeypatch.setattr(ray_cluster, "resolve_address", lambda name, known=unknown: known)
-        alone = ray_cluster.read(tmp_path / "0")
+        alone = ray_cluster.read_instances(tmp_path / "0")
         assert alone.head == alone.address == "127.0.0.1"
 
 
@@ -208,7 +208,7 @@ def test_a_small_shared_memory_has_the_objects_on_the_disk(monkeypatch, tmp_path
 def test_several_instances_without_ray_are_refused_by_name(roots, monkeypatch):
     monkeypatch.setattr(job, "find_spec", lambda name: None)
     with pytest.raises(TrainyardError, match="ray: is not installed, and several instances need"):
-        job.shard(job.parse([*ARGUMENTS, "--root", str(roots[0])]))
+        job.write_shards(job.parse_arguments([*ARGUMENTS, "--root", str(roots[0])]))
 
 
 def test_one_instance_imports_nothing_of_ray(tmp_path, run_python):

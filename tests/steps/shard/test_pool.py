@@ -150,4 +150,4 @@ def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
 def test_largest_objects_come_first(tmp_path):
     for name, size in (("a", 1), ("b", 3), ("c", 2), ("d", 3)):
         (tmp_path / name).write_bytes(bytes(size))
-    assert [one.name for one in raw_objects.find(tmp_path, "")] == ["b", "d", "c", "a"]
+    assert [one.name for one in raw_objects.find_raw_objects(tmp_path, "")] == ["b", "d", "c", "a"]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from steps.shard.readers import FORMATS, read
+from steps.shard.readers import FORMATS, read_records
 from tests.steps.shard.readings import (
     TEXT,
     compress_content,
@@ -55,13 +55,13 @@ def test_every_format_gives_the_same_records_and_names_a_missing_file(tmp_path: 
 @pytest.mark.parametrize("name", ["data.json", "data", "data.parquet.gz", "x.jsonl~"])
 def test_unknown_suffix_is_an_error_before_anything_is_read(tmp_path: Path, name: str):
     with pytest.raises(DataError, match=r"read; known suffixes: \.csv, .*\.parquet, .*zst\."):
-        read(tmp_path / name, TEXT)
+        read_records(tmp_path / name, TEXT)
 
 
 @pytest.mark.parametrize("suffix", [s for s in FORMATS if s[:4] not in (".par", ".tar")])
 def test_a_file_without_a_byte_gives_no_batch(tmp_path: Path, suffix: str):
     for body in (b"", compress_content(b"", suffix), compress_content(b"\n\r\n\n", suffix)):
-        assert list(read(write(tmp_path, f"a{suffix}", body), TEXT)) == []
+        assert list(read_records(write(tmp_path, f"a{suffix}", body), TEXT)) == []
 
 
 @pytest.mark.parametrize("suffix", [s for s in FORMATS if s.endswith((".gz", ".zst", "quet"))])
@@ -146,7 +146,7 @@ def test_a_giant_record_costs_only_itself(tmp_path: Path, suffix: str, chunk: in
 def test_batches_are_bounded(tmp_path: Path):
     path = write(tmp_path, "a.txt", b"".join(b"%099d\n" % i for i in range(1000)))
     with limits(chunk=1000):
-        batches = list(read(path, TEXT))
+        batches = list(read_records(path, TEXT))
     assert max(batch.records.nbytes for batch in batches) < 1600
     assert [line for batch in batches for line in batch.lines] == list(range(1, 1001))
 
@@ -154,11 +154,11 @@ def test_batches_are_bounded(tmp_path: Path):
 MEASURE = """
 import re, sys
 from pathlib import Path
-from steps.shard.readers import read
+from steps.shard.readers import read_records
 from training.workloads import Column
 columns = {"text": Column("text", required=False)}
 for path in sys.argv[1:]:
-    rows = sum(len(batch.records) for batch in read(Path(path), columns))
+    rows = sum(len(batch.records) for batch in read_records(Path(path), columns))
     # not getrusage: its peak is that of the process before exec, the tests' own
     print(rows, re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 """

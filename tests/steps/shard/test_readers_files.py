@@ -7,7 +7,7 @@ import pytest
 
 from steps.shard import raw_objects
 from steps.shard.manifests import Quarantine
-from steps.shard.readers import read
+from steps.shard.readers import read_records
 from steps.shard.readers.batch import merge_batches
 from tests.steps.shard.readings import convert_batch, limits, read_all, reasons, tar, write
 from training.workloads import Column
@@ -25,12 +25,12 @@ def folder_of(root: Path, files: dict[str, bytes]) -> Path:
 
 
 def rows_of(one: raw_objects.RawObject, columns: dict[str, Column] = FILES):
-    return convert_batch(merge_batches(list(read(one.path, columns, one.files))))
+    return convert_batch(merge_batches(list(read_records(one.path, columns, one.files))))
 
 
 def test_a_folder_of_images_becomes_records_with_their_first_folder_as_label(tmp_path: Path):
     files = {"cats/a.JPG": b"1", "cats/deep/b.png": b"2", "dogs/c.webp": b"3", "dogs/_d.jpg": b"4"}
-    found = {one.name: one for one in raw_objects.find(folder_of(tmp_path, files), "")}
+    found = {one.name: one for one in raw_objects.find_raw_objects(folder_of(tmp_path, files), "")}
     assert set(found) == {"cats/a.JPG … cats/deep/b.png (2 files)", "dogs/c.webp"}
     assert [one.folder for one in found.values()] == ["cats", "dogs"]
     rows = [row for one in found.values() for row in rows_of(one)[0]]
@@ -43,7 +43,7 @@ def test_many_files_are_few_raw_objects_and_a_change_of_one_is_seen(tmp_path: Pa
     monkeypatch.setattr(raw_objects, "TOGETHER_BYTES", 100)
     sizes = {"a/1.jpg": 1, "a/2.jpg": 1, "a/3.jpg": 1, "a/4.jpg": 60, "a/5.jpg": 60, "b/6.jpg": 300}
     folder_of(tmp_path, {name: bytes(size) for name, size in sizes.items()})
-    before = raw_objects.find(tmp_path, "")
+    before = raw_objects.find_raw_objects(tmp_path, "")
     assert sorted(one.files for one in before) == [
         ("a/1.jpg", "a/2.jpg", "a/3.jpg"),
         ("a/4.jpg",),
@@ -51,7 +51,7 @@ def test_many_files_are_few_raw_objects_and_a_change_of_one_is_seen(tmp_path: Pa
         ("b/6.jpg",),
     ]
     (tmp_path / "a/2.jpg").write_bytes(b"x")
-    after = raw_objects.find(tmp_path, "")
+    after = raw_objects.find_raw_objects(tmp_path, "")
     changed = set(before) ^ set(after)
     assert {one.files[0] for one in changed} == {"a/1.jpg"}
 
@@ -59,7 +59,7 @@ def test_many_files_are_few_raw_objects_and_a_change_of_one_is_seen(tmp_path: Pa
 def test_what_is_bad_is_named_by_its_file(tmp_path: Path):
     folder_of(tmp_path, {"c/a.jpg": b"", "c/b.jpg": b"good", "c/d.jpg": b"odd"})
     columns = FILES | {"bytes": Column("bytes", refuse=lambda v: "is odd" if len(v) % 2 else None)}
-    [one] = raw_objects.find(tmp_path, "")
+    [one] = raw_objects.find_raw_objects(tmp_path, "")
     rows, lines, bad = rows_of(one, columns)
     assert (rows, lines) == ([("c/b.jpg", b"good", "c")], [2])
     quarantine = Quarantine(tmp_path, "unit", one.files, 1.0)
@@ -83,7 +83,7 @@ def test_what_is_bad_is_named_by_its_file(tmp_path: Path):
 )
 def test_columns_that_a_file_cannot_have_are_named(tmp_path: Path, columns: dict, message: str):
     """One in no folder has no label."""
-    [one] = raw_objects.find(folder_of(tmp_path, {"a.jpg": b"1"}), "")
+    [one] = raw_objects.find_raw_objects(folder_of(tmp_path, {"a.jpg": b"1"}), "")
     assert reasons(rows_of(one)[2]) == {1: "column 'label' is required and has no value"}
     with pytest.raises(DataError, match=message):
         rows_of(one, columns)
@@ -91,9 +91,11 @@ def test_columns_that_a_file_cannot_have_are_named(tmp_path: Path, columns: dict
 
 def test_batches_of_files_are_small(tmp_path: Path):
     names = [f"c/{n}.jpg" for n in range(9)]
-    [one] = raw_objects.find(folder_of(tmp_path, {name: bytes(30) for name in names}), "")
+    [one] = raw_objects.find_raw_objects(
+        folder_of(tmp_path, {name: bytes(30) for name in names}), ""
+    )
     with limits(chunk=100):
-        batches = list(read(one.path, FILES, one.files))
+        batches = list(read_records(one.path, FILES, one.files))
     assert [len(batch.records) for batch in batches] == [3, 3, 3]
 
 

@@ -201,9 +201,9 @@ def test_batches_of_large_values_are_small(tmp_path: Path):
     image = pa.array([{"bytes": bytes(10**6), "path": str(i)} for i in range(20)])
     pq.write_table(pa.table({"image": image}), tmp_path / "a.parquet", compression="none",
                    use_dictionary=False)  # fmt: skip
-    from steps.shard.readers import read
+    from steps.shard.readers import read_records
 
-    batches = list(read(tmp_path / "a.parquet", {"image": Column("bytes")}))
+    batches = list(read_records(tmp_path / "a.parquet", {"image": Column("bytes")}))
     assert max(batch.records.nbytes for batch in batches) < 6 * 10**6
     assert sum(len(batch.records) for batch in batches) == 20
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from steps.shard.readers import parquet, read
+from steps.shard.readers import parquet, read_records
 from tests.steps.shard.readings import TEXT, read_all, reasons, write
 from training.workloads import Column
 from trainyard.common.errors import DataError
@@ -124,7 +124,10 @@ def test_giant_rows_are_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_no_rows_and_no_file(tmp_path: Path):
-    assert list(read(table(tmp_path / "a.parquet", text=pa.array([], pa.string())), TEXT)) == []
+    assert (
+        list(read_records(table(tmp_path / "a.parquet", text=pa.array([], pa.string())), TEXT))
+        == []
+    )
     for content in (b"", b"PAR1", b"PAR1" * 4, b"text\na\n"):
         with pytest.raises(DataError, match=r"b\.parquet: cannot be read as Parquet to its end"):
             read_all(write(tmp_path, "b.parquet", content))
@@ -135,7 +138,7 @@ def test_row_groups_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     texts = pa.array([str(i) * (i % 7) for i in range(3000)])
     for options in ({"row_group_size": 70}, {"use_dictionary": False}):
         path = table(tmp_path / "a.parquet", options, text=texts, size=pa.array(range(3000)))
-        batches = list(read(path, TEXT))
+        batches = list(read_records(path, TEXT))
         assert max(batch.records.nbytes for batch in batches) < 3000
         assert [line for batch in batches for line in batch.lines] == list(range(1, 3001))
         assert [row[0] for row in read_all(path)[0]] == texts.to_pylist()
@@ -150,7 +153,7 @@ def test_values_repeated_by_a_dictionary_are_not_all_held(tmp_path: Path):
     path = tmp_path / "a.parquet"
     pq.write_table(table, path, use_dictionary=["text"])
     assert path.stat().st_size < 1 << 20
-    batches = list(read(path, TEXT | {"key": Column("text")}))
+    batches = list(read_records(path, TEXT | {"key": Column("text")}))
     assert max(batch.records.nbytes for batch in batches) < 6 << 20
     assert [key for batch in batches for key in batch.records["key"].to_pylist()] == [
         key.decode() for key in keys if key != b"\xff"
@@ -185,5 +188,5 @@ def test_a_dictionary_in_the_file_stays_one_for_a_category(tmp_path: Path, monke
         assert found == [(v and v.decode(),) for v in values if v != b"\xff"]
         assert set(reasons(bad).values()) == {"column 'text' is not UTF-8 (at byte 1)"}
         assert bad[0].excerpt == "text: '\\\\xff'"
-        for batch in read(path, columns):
+        for batch in read_records(path, columns):
             assert len(batch.records["text"].dictionary) <= len(batch.lines) + 1

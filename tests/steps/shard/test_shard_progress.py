@@ -98,7 +98,7 @@ def test_files_of_other_instances_are_left_alone(finished_job):
 @given(data=st.data())
 def test_a_changed_record_counts_for_nothing_or_says_the_same(tmp_path, data):
     record = PackedUnit(splits={})
-    shard_progress.write(record, "one", tmp_path)
+    shard_progress.write_progress(record, "one", tmp_path)
     content = (tmp_path / "one.json").read_bytes()
     assert json.loads(content.partition(b"\n")[2]) == {"splits": {}}
     place = data.draw(st.integers(0, len(content) - 1))

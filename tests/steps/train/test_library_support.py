@@ -14,9 +14,9 @@ from pipelines.compile.compile_session import choose_training_image
 from pipelines.compile.package_lock import parse_lock
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from steps.train.config import INSTANCE_TYPES, LAUNCHERS, SMP_IMAGES, explain_unfit_machines
-from steps.train.job import parse, read_config
+from steps.train.job import parse_arguments, read_config
 from trainyard.common.errors import RecipeError
 
 pytestmark = pytest.mark.long
@@ -29,7 +29,7 @@ STRATEGIES = ["single", "ddp", "fsdp", "deepspeed", "smddp", "smp"]
 
 
 def compile_recipe(*overrides: str) -> CompiledPipeline:
-    recipe = load(PROD, [PLAIN, *overrides])
+    recipe = load_recipe(PROD, [PLAIN, *overrides])
     return build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
 
 
@@ -72,8 +72,10 @@ def read_distributed_settings(definition: CompiledPipeline) -> dict:
 )  # fmt: skip
 def test_what_cannot_run_is_refused_when_the_recipe_is_read(overrides, expected):
     with pytest.raises(RecipeError, match=expected):
-        load(PROD, [PLAIN, *overrides])
-    assert load(PROD, [PLAIN, "train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8
+        load_recipe(PROD, [PLAIN, *overrides])
+    assert (
+        load_recipe(PROD, [PLAIN, "train.loop.tensor_parallel=8"]).train.loop.tensor_parallel == 8
+    )
 
 
 @given(
@@ -96,10 +98,10 @@ def test_a_refusal_names_the_field_and_its_advice_is_accepted(strategy, launcher
 @pytest.mark.parametrize("version", SMP_IMAGES)
 def test_smp_has_its_own_image_which_smddp_takes(version):
     image = choose_training_image(
-        load(PROD, [*SMP, f"images.pytorch_version={version}"]), "us-east-1"
+        load_recipe(PROD, [*SMP, f"images.pytorch_version={version}"]), "us-east-1"
     )
     assert image.endswith(f"/smdistributed-modelparallel:{version}-gpu-py311-{SMP_IMAGES[version]}")
-    load(PROD, [PLAIN, "train.loop.strategy=smddp", f"images.training={image}"])
+    load_recipe(PROD, [PLAIN, "train.loop.strategy=smddp", f"images.training={image}"])
 
 
 def test_smp_is_torchrun_with_parameters_which_the_job_takes():
@@ -108,7 +110,9 @@ def test_smp_is_torchrun_with_parameters_which_the_job_takes():
     assert json.loads(given["mp_parameters"]) == {"hybrid_shard_degree": 8}
     assert read_distributed_settings(definition)["smp"]["hybrid_shard_degree"] == 8
     given |= {"max_steps": "10"}
-    options = parse([part for name, value in given.items() for part in (f"--{name}", value)])
+    options = parse_arguments(
+        [part for name, value in given.items() for part in (f"--{name}", value)]
+    )
     assert read_config(options).strategy == "smp"
 
 

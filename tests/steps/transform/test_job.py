@@ -13,7 +13,7 @@ from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from training.export import artifact
 from training.export.inference import ServedModel, open_served
 from training.export.weight_location import LocalWeights
-from training.workloads import load
+from training.workloads import load_workload
 from trainyard.common.errors import DataError
 
 LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
@@ -21,13 +21,15 @@ LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 
 def model(root: Path, name: str, settings: dict, learned: Path | None = None) -> ServedModel:
     """Put an artifact where the step gets it."""
-    workload = load(name, settings)
+    workload = load_workload(name, settings)
     if learned:
         workload.fit(dataset(learned, settings, {"a": table(300, 1)}))
     torch.manual_seed(1)
     folder = root / "processing/input/model"
     description = {"workload": name, "workload_config": settings}
-    artifact.save(folder, LocalWeights(workload.model().state_dict()), workload, description, [])
+    artifact.save_artifact(
+        folder, LocalWeights(workload.model().state_dict()), workload, description, []
+    )
     return open_served(folder)
 
 
@@ -50,8 +52,10 @@ def root(tmp_path: Path) -> Path:
 
 def run_transform(root: Path, *more: str) -> dict[str, bytes]:
     """Run the job; return the files of both outputs."""
-    options = job.parse(["--root", str(root), "--max_bad_share", "0.1", "--keep", "order", *more])
-    job.transform(options)
+    options = job.parse_arguments(
+        ["--root", str(root), "--max_bad_share", "0.1", "--keep", "order", *more]
+    )
+    job.transform_files(options)
     return outputs(root)
 
 
@@ -131,9 +135,9 @@ def test_a_text_that_cannot_be_scored_is_quarantined_with_its_reason(tmp_path: P
 
 
 def test_too_many_bad_records_none_or_a_suffix_that_nothing_reads_end_the_job(root: Path):
-    options = job.parse(["--root", str(root), "--max_bad_share", "0.01"])
+    options = job.parse_arguments(["--root", str(root), "--max_bad_share", "0.01"])
     with pytest.raises(DataError, match=r"4 of 72 records are bad, more than transform.max_bad_sh"):
-        job.transform(options)
+        job.transform_files(options)
     shutil.rmtree(root / "processing/output")
     unread = root / "processing/input/records/z.xlsx"  # the smallest: read last
     unread.write_bytes(b"")
@@ -143,4 +147,4 @@ def test_too_many_bad_records_none_or_a_suffix_that_nothing_reads_end_the_job(ro
     for path in (root / "processing/input/records").rglob("*.*"):
         path.unlink()
     with pytest.raises(DataError, match="0 files in the records; upload some"):
-        job.transform(options)
+        job.transform_files(options)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pipelines import rules
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from steps.tune.config import TuneConfig
-from trainyard.validate.all_checks import check
+from trainyard.validate.all_checks import check_definition
 
 pytestmark = pytest.mark.long
 TUNE = "tune={ranges: {learning_rate: {min: 0.00001, max: 0.01, scale: log}}, trainings: 4}"
@@ -22,7 +22,7 @@ FSX = ("train.input_mode=FSxLustre", f"train.fsx={SYSTEM}")
 
 
 def compile_recipe(recipe: str, *overrides: str):
-    read = load(Path(recipe), overrides)
+    read = load_recipe(Path(recipe), overrides)
     return build(read, resolve_account(read.aws), commit="0" * 40, source=None)
 
 
@@ -78,7 +78,7 @@ def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, e
     body = compile_recipe("recipes/tuned.yaml", f"tune={tune}").body
     config = step(body, "Tune")["Arguments"]["HyperParameterTuningJobConfig"]
     assert [*config["ParameterRanges"]] == [expected]
-    problems = [p for p in check(body) if p.step in ("Tune", "Train")]
+    problems = [p for p in check_definition(body) if p.step in ("Tune", "Train")]
     assert not problems
 
 
@@ -86,7 +86,7 @@ def test_ranges_are_typed_by_the_loops_fields_and_the_service_takes_them(tune, e
 def test_the_largest_model_of_a_search_is_held_to_the_machines_memory(widths, expected):
     ranges = f"{{workload_config_dim: {widths}, global_batch: [1024, 2048]}}"
     tune = f"tune={{ranges: {ranges}, trainings: 4}}"
-    found = rules.check(compile_recipe("recipes/prod.yaml", tune).body)
+    found = rules.check_definition(compile_recipe("recipes/prod.yaml", tune).body)
     assert [p.step for p in found if p.rule == "training-runs-out-of-memory"] == expected
 
 

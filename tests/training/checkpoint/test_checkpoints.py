@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from training.checkpoint.checkpoints import Checkpoints
-from training.checkpoint.save import clear, recreate_folder
+from training.checkpoint.save import recreate_folder, remove_path
 from training.strategies.ranks import Ranks
 from trainyard.common.errors import TrainingError
 
@@ -291,7 +291,7 @@ def test_a_folder_that_another_machine_has_just_made_may_stay(tmp_path: Path, mo
     target.mkdir()
     with monkeypatch.context() as patched:  # it was not there when this machine looked
         patched.setattr(Path, "is_dir", lambda path: False)
-        clear(target)
+        remove_path(target)
     assert target.is_dir()
 
 
@@ -306,5 +306,5 @@ def test_a_file_or_a_link_in_its_place_goes(tmp_path: Path):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "there")
     for name in ("file", "link"):
-        clear(tmp_path / name)
+        remove_path(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["there"]

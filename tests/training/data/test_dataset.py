@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import CHECKOUT
 from tests.training.trainings import read_manifests, write_dataset
-from training.data.dataset import Dataset, Share, gather
+from training.data.dataset import Dataset, Share, gather_rows
 from training.data.manifest import Field, Shards
 from training.data.shard_writer import ShardWriter, hash_samples, list_variable_fields
 from trainyard.common.errors import DataError
@@ -219,7 +219,7 @@ def test_rows_come_in_the_order_of_their_addresses(chosen):
         tables[-1]["letters"] = tables[-1]["number"][:, None] % 251
     runs = [tables[number][row : row + count] for number, row, count in chosen]
     addresses = [run.ctypes.data + np.arange(len(run)) * ROW.itemsize for run in runs]
-    found = gather(np.concatenate([*addresses, np.empty(0, np.int64)]), ROW)
+    found = gather_rows(np.concatenate([*addresses, np.empty(0, np.int64)]), ROW)
     assert found.dtype == ROW
     expected = np.concatenate([*runs, np.empty(0, ROW)])
     assert found.tobytes() == expected.tobytes()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from training.data.manifest import Field, Files, Manifest, Raw, Shards, Source, format_manifest
 from training.data.manifest_columns import parse_manifest
-from training.data.merged_manifests import merge
+from training.data.merged_manifests import merge_manifests
 from trainyard.common.errors import DataError
 
 pytestmark = pytest.mark.long
@@ -87,7 +87,7 @@ NAME = st.from_regex(r"[!-.0-\[\]-~]{1,20}\.npy", fullmatch=True)
 def test_every_name_of_whatever_width_comes_back(names: list[str]):
     columns = parse_manifest("m", encode_manifest(names))
     assert [name.decode() for name in columns.files.tolist()] == names
-    merged = merge("here", {"m": columns})
+    merged = merge_manifests("here", {"m": columns})
     assert sorted(merged.files) == sorted(names)
     assert [100 + names.index(name) for name in merged.files] == merged.bytes[:, 0].tolist()
 
@@ -184,4 +184,6 @@ def test_what_is_no_manifest_and_what_was_cut_off_is_refused(cut: int):
 
 def test_shards_of_one_name_are_of_two_runs():
     with pytest.raises(DataError, match=r"two manifests name 7\.npy with different hashes"):
-        merge("here", {"m": parse_manifest("m", encode_manifest(["7.npy", "8.npy", "7.npy"]))})
+        merge_manifests(
+            "here", {"m": parse_manifest("m", encode_manifest(["7.npy", "8.npy", "7.npy"]))}
+        )

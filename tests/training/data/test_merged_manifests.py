@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from training.data.manifest import Field, Manifest, Raw, Shards, Source, format_manifest
 from training.data.manifest_columns import Columns, parse_manifest
-from training.data.merged_manifests import merge
+from training.data.merged_manifests import merge_manifests
 from trainyard.common.errors import DataError
 
 FIELDS = {"x": Field(dtype="uint16", shape=(3,))}
@@ -47,8 +47,8 @@ def test_it_does_not_matter_who_wrote_what(objects, data):
         )
         for instance in range(instances)
     }
-    alone = merge("here", {"manifest-x.json": manifest(objects)})
-    spread = merge("here", parts)
+    alone = merge_manifests("here", {"manifest-x.json": manifest(objects)})
+    spread = merge_manifests("here", parts)
     assert alone.fingerprint == spread.fingerprint
     assert alone.sources == spread.sources
     for column in ("files", "samples", "bytes", "sha256"):
@@ -74,9 +74,9 @@ def test_the_fingerprint_names_the_content_and_what_a_sample_is():
         manifest(base, fields={"y": FIELDS["x"]}),
         *(manifest({}, fields=dict(order)) for order in permutations(TWO.items())),
     ]
-    found = [merge("here", {"m": m}).fingerprint for m in [manifest(base), *others]]
+    found = [merge_manifests("here", {"m": m}).fingerprint for m in [manifest(base), *others]]
     assert len(set(found)) == len(found)
-    renamed = merge("here", {"m": manifest({"c": [2, 1], "d": [3]})})
+    renamed = merge_manifests("here", {"m": manifest({"c": [2, 1], "d": [3]})})
     assert renamed.fingerprint == found[0]
 
 
@@ -87,16 +87,16 @@ def test_the_fingerprint_names_the_content_and_what_a_sample_is():
 ])  # fmt: skip
 def test_what_an_instance_wrote_must_be_there_and_of_the_same_data(second, expected):
     with pytest.raises(DataError, match=expected):
-        merge("here", {"m-1": manifest({"a": [1]}, units=second.units), "m-2": second})
+        merge_manifests("here", {"m-1": manifest({"a": [1]}, units=second.units), "m-2": second})
     whole = {"m-1": manifest({"a": [1]}, units=2), "m-2": manifest({"b": [2]}, units=2)}
-    assert len(merge("here", whole).sources) == 2
+    assert len(merge_manifests("here", whole).sources) == 2
 
 
 def test_the_same_unit_in_two_manifests_is_read_once():
     """A run with other instances follows one that was lost, on a file system shared by both."""
     parts = {"m-1": manifest({"a": [1], "b": [2]}), "m-2": manifest({"b": [2], "c": [3]})}
     alone = {"m": manifest({"a": [1], "b": [2], "c": [3]})}
-    assert merge("here", parts).fingerprint == merge("here", alone).fingerprint
+    assert merge_manifests("here", parts).fingerprint == merge_manifests("here", alone).fingerprint
 
 
 @pytest.mark.parametrize(("second", "expected"), [
@@ -108,4 +108,4 @@ def test_the_same_unit_in_two_manifests_is_read_once():
 ])  # fmt: skip
 def test_manifests_of_two_runs_are_refused(second, expected):
     with pytest.raises(DataError, match=expected):
-        merge("here", {"m-1": manifest({"a": [1], "b": [2]}), "m-2": second})
+        merge_manifests("here", {"m-1": manifest({"a": [1], "b": [2]}), "m-2": second})

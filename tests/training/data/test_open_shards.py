@@ -14,7 +14,7 @@ from tests.training.trainings import write_dataset
 from training.data import open_shards
 from training.data.dataset import Dataset
 from training.data.manifest import Samples
-from training.data.verify import verify
+from training.data.verify import verify_shards
 from trainyard.common.errors import DataError
 
 SAMPLES = 200  # in some 20 shards
@@ -166,7 +166,7 @@ def test_verification_finds_a_changed_byte_and_what_is_missing_or_cut(folder):
     dataset = Dataset(folder)
 
     def list_damages() -> list[str]:
-        found = verify(folder, dataset.manifests)
+        found = verify_shards(folder, dataset.manifests)
         return sorted(f"{damage.file}: {damage.reason}" for damage in found)
 
     assert not list_damages()

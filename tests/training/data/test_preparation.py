@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
-from training.data.loader import Loader, Preparation, split
+from training.data.loader import Loader, Preparation, split_batch
 from training.data.manifest import Field
 from training.data.sample_order import create_uniform_order
 from trainyard.common.errors import TrainingError
@@ -90,7 +90,7 @@ def test_without_positions_nothing_is_random_and_samples_have_their_own_values(d
     assert batch["told"][:, 3].tolist() == [-1.0] * SAMPLES
     assert batch["one"].dtype == torch.int64
     assert batch["one"].tolist() == samples["number"].tolist()
-    rows = split(samples)
+    rows = split_batch(samples)
     assert set(rows[0]) == {"content", "number"}
     assert np.concatenate([row["content"] for row in rows]).tolist() == samples["content"].tolist()
     assert batch["told"][:, 1].tolist() == np.diff(samples["content_offsets"]).tolist()

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.export.artifact import open_artifact, save
+from training.export.artifact import open_artifact, save_artifact
 from training.export.weight_location import LocalWeights
-from training.workloads import load
+from training.workloads import load_workload
 from trainyard.common.errors import DataError
 
 SETTINGS = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
@@ -16,11 +16,11 @@ SETTINGS = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 
 @pytest.fixture
 def saved_model(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
-    workload = load("language_model", SETTINGS)
+    workload = load_workload("language_model", SETTINGS)
     model = workload.model()
     description = {"workload": "language_model", "workload_config": SETTINGS, "steps": 3}
     lines = [{"step": 1, "loss": 2.5}]
-    save(tmp_path, LocalWeights(model.state_dict()), workload, description, lines)
+    save_artifact(tmp_path, LocalWeights(model.state_dict()), workload, description, lines)
     return tmp_path, model
 
 
@@ -63,13 +63,13 @@ def test_the_language_model_loads_without_our_code(tmp_path):
 
     torch.manual_seed(0)
     settings = {"context_length": 24, "layers": 2, "heads": 2, "dim": 16}
-    workload = load("language_model", settings)
+    workload = load_workload("language_model", settings)
     model = workload.model()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(std=0.5)
     description = {"workload": "language_model", "workload_config": settings, "steps": 3}
-    save(tmp_path, LocalWeights(model.state_dict()), workload, description, [])
+    save_artifact(tmp_path, LocalWeights(model.state_dict()), workload, description, [])
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
     tokens = torch.randint(0, 257, (2, 24))
     with torch.no_grad():

@@ -15,7 +15,7 @@ from tests.training.workloads.tabular.tables import dataset, pack, table
 from training.export import artifact, inference
 from training.export.inference import WARM, ServedModel, open_served
 from training.export.weight_location import LocalWeights
-from training.workloads import Workload, load, load_spec
+from training.workloads import Workload, load_spec, load_workload
 from training.workloads.tabular.model import select_inputs
 from trainyard.common.errors import DataError
 
@@ -25,13 +25,15 @@ LANGUAGE = {"context_length": 8, "layers": 1, "heads": 2, "dim": 16}
 def save_served_model(folder: Path, name: str, settings: dict, workload) -> ServedModel:
     torch.manual_seed(1)
     description = {"workload": name, "workload_config": settings}
-    artifact.save(folder, LocalWeights(workload.model().state_dict()), workload, description, [])
+    artifact.save_artifact(
+        folder, LocalWeights(workload.model().state_dict()), workload, description, []
+    )
     return open_served(folder)
 
 
 @pytest.fixture(scope="module")
 def language(tmp_path_factory) -> ServedModel:
-    workload = load("language_model", LANGUAGE)
+    workload = load_workload("language_model", LANGUAGE)
     return save_served_model(
         tmp_path_factory.mktemp("language"), "language_model", LANGUAGE, workload
     )
@@ -39,7 +41,7 @@ def language(tmp_path_factory) -> ServedModel:
 
 @pytest.fixture(scope="module")
 def tabular(tmp_path_factory) -> ServedModel:
-    workload = load("tabular", TABULAR)
+    workload = load_workload("tabular", TABULAR)
     workload.fit(dataset(tmp_path_factory.mktemp("train"), TABULAR, {"a": table(300, 1)}))
     return save_served_model(tmp_path_factory.mktemp("tabular"), "tabular", TABULAR, workload)
 

@@ -18,7 +18,7 @@ from training.export import artifact
 from training.export.artifact import _assign_writers, _group_into_files, group_export_names
 from training.export.weight_location import LocalWeights, count_parameters, gather_weights
 from training.strategies import start_strategy
-from training.workloads import load
+from training.workloads import load_workload
 from training.workloads.language_model.workload import Workload
 from trainyard.common.errors import TrainingError
 
@@ -37,13 +37,13 @@ LAYOUTS = {
 
 def model_of(seed: int = 0) -> tuple[Workload, nn.Module]:
     torch.manual_seed(seed)
-    workload = load("language_model", SETTINGS)
+    workload = load_workload("language_model", SETTINGS)
     return workload, workload.model()
 
 
 def write(folder: Path, shard_bytes: int = SHARD, workload: Workload | None = None) -> Path:
     known, model = model_of()
-    artifact.save(
+    artifact.save_artifact(
         folder, LocalWeights(model.state_dict()), workload or known, TOLD, [], None, shard_bytes
     )
     return folder
@@ -188,7 +188,7 @@ def _save(folder: Path, port: int, layout: dict, *, at_once: bool = False) -> No
     with start_strategy(config(micro_batch=2, **layout), workload) as strategy:
         strategy.prepare(model)
         given = AtOnce(workload) if at_once else workload
-        artifact.save(folder, strategy, given, TOLD, [], None, SHARD)
+        artifact.save_artifact(folder, strategy, given, TOLD, [], None, SHARD)
         assert count_parameters(strategy) == numbers
         whole = gather_weights(strategy)
         assert bool(whole) == (strategy.ranks.rank == 0)

@@ -135,7 +135,7 @@ def test_a_tie_that_tensor_parallel_would_tear_is_refused_before_the_first_step(
 def test_what_fails_after_the_last_step_leaves_its_reason(alone, tmp_path, monkeypatch):
     from training.export import artifact
 
-    monkeypatch.setattr(artifact, "save", lambda *_: 1 / 0)
+    monkeypatch.setattr(artifact, "save_artifact", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         alone("broken", **settings_of("plain", "single"))
     failure = (tmp_path / "alone/broken/output/failure").read_text()

@@ -18,7 +18,7 @@ from training.config import TrainConfig
 from training.strategies.ranks import Ranks
 from training.strategies.single import Strategy
 from training.strategy_table import OPTIONS
-from training.workloads import load
+from training.workloads import load_workload
 from trainyard.common.errors import TrainingError
 
 pytestmark = [since(OPTIONS["float8"].least_torch, "float8"), pytest.mark.long]
@@ -36,7 +36,7 @@ def config(**settings) -> TrainConfig:
 def convert_to_float8(model: nn.Module, **settings) -> nn.Module:
     from training.strategies import float8
 
-    float8.convert([model], config(**settings), torch.device("cpu"), emulate=True)
+    float8.convert_linear_layers([model], config(**settings), torch.device("cpu"), emulate=True)
     return model
 
 
@@ -103,7 +103,7 @@ def test_a_model_that_has_no_such_product_is_refused(layer, settings, expected):
 
 
 def prepare_strategy(**settings) -> Strategy:
-    workload = load("language_model", MODEL)
+    workload = load_workload("language_model", MODEL)
     chosen = config(**settings)
     strategy = strategies.select_strategy(chosen)(
         chosen, workload, Ranks(0, 0, 1, torch.device("cpu"))
@@ -159,7 +159,7 @@ def count_gathered_types(**settings) -> Counter[torch.dtype]:
     """Count what rank 0 of four gathers in a step; no other rank exists."""
     with worlds.imagined_group(0, 4):
         chosen = config(strategy="fsdp", micro_batch=1, **settings)
-        workload = load("language_model", MODEL | {"dim": DIM})
+        workload = load_workload("language_model", MODEL | {"dim": DIM})
         strategy = strategies.select_strategy(chosen)(
             chosen, workload, Ranks(0, 0, 4, torch.device("cpu"))
         )

@@ -17,9 +17,9 @@ from tests.training import worlds
 from tests.training.strategies.cases import MODEL, SETTINGS, container, distance, write_data
 from tests.training.trainings import TOYS, arguments, config, losses, write_dataset
 from training import strategies
-from training.strategies.fsdp_sharding import gather_in_stored_dtype, shard
+from training.strategies.fsdp_sharding import gather_in_stored_dtype, shard_model
 from training.strategies.ranks import Ranks, join_group
-from training.workloads import load, load_packing
+from training.workloads import load_packing, load_workload
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
@@ -59,7 +59,10 @@ def test_every_setting_gives_the_curve_of_one_process_and_can_be_resumed(tmp_pat
 def test_norms_are_gathered_with_their_block_where_both_compute_in_one_type(precision):
     with worlds.imagined_group(0, 2):
         chosen = config(strategy="fsdp", precision=precision, micro_batch=1)
-        workload, ranks = load("language_model", MODEL), Ranks(0, 0, 2, torch.device("cpu"))
+        workload, ranks = (
+            load_workload("language_model", MODEL),
+            Ranks(0, 0, 2, torch.device("cpu")),
+        )
         strategy = strategies.select_strategy(chosen)(chosen, workload, ranks)
         strategy.prepare(workload.model())
         norms = [m for n, m in strategy.model.named_modules() if n.endswith("norm")]
@@ -91,7 +94,7 @@ def _compare(build, width: tuple[int, ...], rank: int) -> None:
     torch.manual_seed(0)
     whole, split = build(), build()
     split.load_state_dict(whole.state_dict())
-    shard(split, [*split][:-1], mesh, settings)
+    shard_model(split, [*split][:-1], mesh, settings)
     optimizers = [torch.optim.AdamW(model.parameters(), 1e-2) for model in (whole, split)]
     for step in range(4):
         batch = torch.randn(8, *width, generator=torch.Generator().manual_seed(step))
@@ -180,4 +183,4 @@ def test_weights_of_two_types_in_one_unit_are_named(monkeypatch):
     expected = r"^one\.weight is float32 and other\.weight is float64: weights that are sharded"
     with join_group(30), pytest.raises(TrainingError, match=expected):
         mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("replicate", "shard"))
-        shard(model, [], mesh, settings)
+        shard_model(model, [], mesh, settings)

@@ -24,7 +24,7 @@ from training.loop import Loop
 from training.strategies import start_strategy
 from training.strategies.single import Strategy
 from training.strategy_table import SCHEDULES
-from training.workloads import load, load_packing
+from training.workloads import load_packing, load_workload
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
@@ -82,7 +82,7 @@ def train_layouts(given: list[str], environment: dict[str, str], root: Path, ran
     """Run one rank through every layout; it writes the losses into ``found-<rank>.json``."""
     os.environ.update(environment)
     torch.set_num_threads(1)
-    workload, found = load("language_model", MODEL), {}
+    workload, found = load_workload("language_model", MODEL), {}
     for number, (name, layout) in enumerate(list_startable_layouts().items()):
         config = TrainConfig(**BASE | layout, collective_timeout_seconds=SECONDS)
         os.environ["TORCHELASTIC_RESTART_COUNT"] = str(number)  # a group of its own in the store
@@ -127,7 +127,10 @@ def list_startable_layouts() -> dict[str, dict]:
 
 
 def alone(root: Path, samples: int) -> dict[str, float]:
-    config, workload = TrainConfig(**BASE, strategy="single"), load("language_model", MODEL)
+    config, workload = (
+        TrainConfig(**BASE, strategy="single"),
+        load_workload("language_model", MODEL),
+    )
     lines: list[dict] = []
     checkpoints = Checkpoints(root / f"alone-{samples}", "one", 1, ALONE)
     loop = Loop(config, workload, Strategy(config, workload, ALONE), checkpoints, lines.append)

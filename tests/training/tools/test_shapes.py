@@ -8,7 +8,7 @@ from tests.training.trainings import TOYS
 from tests.training.workloads.tabular import tables
 from tests.training.workloads.test_simple import write
 from training.tools.shapes import load_batch, trace_shapes
-from training.workloads import load
+from training.workloads import load_workload
 from trainyard.common.errors import TrainingError
 from trainyard.foresight import model_shapes as foresight
 from trainyard.foresight.setting import Setting
@@ -20,8 +20,10 @@ MODEL = {"context_length": 64, "layers": 3, "heads": 4, "dim": 64, "hidden_dim":
 
 
 def read_traced_shapes(name: str, settings: dict, data=None, samples: int = 2) -> foresight.Shapes:
-    workload = load(name, settings, data)
-    return foresight.read(trace_shapes(workload, load_batch(workload, data, samples), samples))
+    workload = load_workload(name, settings, data)
+    return foresight.parse_shapes(
+        trace_shapes(workload, load_batch(workload, data, samples), samples)
+    )
 
 
 @cache
@@ -69,7 +71,7 @@ def test_elementwise_work_is_as_eager_kernels_move_it():
 
 def test_a_simple_workload_with_ragged_samples(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
-    workload = load("toys.lines", {})
+    workload = load_workload("toys.lines", {})
     with pytest.raises(TrainingError, match=r"note has no fixed width; give --data"):
         load_batch(workload, None, 2)
     write(tmp_path, 8)
@@ -93,7 +95,7 @@ def test_weights_that_autocast_narrows_are_kept_by_no_token(tmp_path, monkeypatc
 @pytest.mark.sweep
 def test_a_model_that_looks_at_numbers_is_traced_in_real_memory(monkeypatch):
     monkeypatch.syspath_prepend(str(TOYS))
-    workload = load("toys.ragged", {})
+    workload = load_workload("toys.ragged", {})
     make = workload.model
 
     def looking():
@@ -117,7 +119,7 @@ def test_a_table_needs_what_is_learned_of_its_columns(tmp_path):
     settings = tables.SETTINGS
     tables.dataset(tmp_path / "train", settings, {"a": frame})
     found = read_traced_shapes("tabular", settings, tmp_path / "train", 16)
-    workload = load("tabular", settings, tmp_path / "train")
+    workload = load_workload("tabular", settings, tmp_path / "train")
     load_batch(workload, tmp_path / "train", 1)
     assert found.parameters == sum(one.numel() for one in workload.model().parameters())
     assert found.matmul_flops > 0 == found.attention_flops

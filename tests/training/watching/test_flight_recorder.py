@@ -33,7 +33,7 @@ def test_nccl_is_asked_by_the_names_that_its_torch_knows(
     monkeypatch.setattr(torch, "__version__", release)
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "2")
     asked: dict[str, str] = {}
-    flight_recorder.record(tmp_path / "kept", asked)
+    flight_recorder.record_collectives(tmp_path / "kept", asked)
     assert {*asked} == names | {"TORCH_NCCL_DUMP_ON_TIMEOUT"}
     assert asked["TORCH_FR_DUMP_TEMP_FILE"] == str(tmp_path / "kept/attempt-2-trace-rank-")
     assert (tmp_path / "kept").is_dir()  # torch would not make it
@@ -42,7 +42,7 @@ def test_nccl_is_asked_by_the_names_that_its_torch_knows(
 def test_what_the_job_says_itself_stays(cuda, tmp_path: Path):
     said = dict.fromkeys(OLD | {"TORCH_NCCL_DUMP_ON_TIMEOUT"}, "0")
     asked = dict(said)
-    flight_recorder.record(tmp_path, asked)
+    flight_recorder.record_collectives(tmp_path, asked)
     assert asked == said
 
 
@@ -56,7 +56,7 @@ def alone(monkeypatch) -> Iterator[None]:
 
 
 def test_gloos_collectives_are_kept_to_be_read(alone, tmp_path: Path):
-    readable = flight_recorder.dump(tmp_path, 0)
+    readable = flight_recorder.dump_collectives(tmp_path, 0)
     assert readable == tmp_path / "attempt-0-rank-0.json"
     names = [entry["profiling_name"] for entry in json.loads(readable.read_bytes())["entries"]]
     assert "gloo:all_reduce" in names
@@ -90,7 +90,7 @@ def test_torchs_tool_reads_the_traces_by_the_names_that_they_have(nccl, tmp_path
     from torch.distributed.flight_recorder import fr_trace
 
     for rank, nccl.ahead in enumerate((1, 0)):
-        flight_recorder.dump(tmp_path, rank)
+        flight_recorder.dump_collectives(tmp_path, rank)
     caplog.set_level("INFO")
     fr_trace.main([str(tmp_path), "--prefix", "attempt-0-trace-rank-"])
     said = caplog.text
@@ -99,12 +99,12 @@ def test_torchs_tool_reads_the_traces_by_the_names_that_they_have(nccl, tmp_path
 
 def test_what_the_monitor_of_nccl_wrote_is_not_written_over(nccl, tmp_path: Path):
     (tmp_path / "attempt-0-trace-rank-0").write_bytes(b"torch's")
-    flight_recorder.dump(tmp_path, 0)
+    flight_recorder.dump_collectives(tmp_path, 0)
     assert (tmp_path / "attempt-0-trace-rank-0").read_bytes() == b"torch's"
 
 
 def test_a_torch_without_a_recorder_for_gloo_leaves_none(tmp_path: Path, monkeypatch):
     """2.6 and 2.7: the message of a lost rank must not end in an ImportError."""
     monkeypatch.setattr(flight_recorder, "c10d", object())
-    assert flight_recorder.dump(tmp_path, 0) is None
+    assert flight_recorder.dump_collectives(tmp_path, 0) is None
     assert not [*tmp_path.iterdir()]

@@ -18,7 +18,7 @@ from tests.training import worlds
 from tests.training.test_loop import copy_inputs
 from tests.training.trainings import losses
 from tests.trainyard.emulator.harness import until
-from training.strategies.ranks import Ranks, build_started_key, connect, join_group
+from training.strategies.ranks import Ranks, build_started_key, connect_store, join_group
 from training.watching import watchdog
 from training.watching.watchdog import Watch
 from trainyard.common.errors import LostRankError
@@ -35,7 +35,7 @@ def notes(monkeypatch) -> Iterator[dist.Store]:
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(watchdog, "BEAT", 0.05)
     with join_group(30):
-        yield dist.PrefixStore("watchdog", connect(30))
+        yield dist.PrefixStore("watchdog", connect_store(30))
 
 
 def attempt(monkeypatch, number: int) -> None:

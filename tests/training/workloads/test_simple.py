@@ -19,7 +19,7 @@ from training.export.artifact import open_artifact
 from training.export.inference import ServedModel
 from training.strategies.mesh import share_sequences
 from training.tools.contract_tests.scoring_rules import join_blocks
-from training.workloads import Column, load, load_packing, load_spec
+from training.workloads import Column, load_packing, load_spec, load_workload
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
@@ -165,7 +165,7 @@ def test_it_trains_scores_and_answers(tmp_path, train):
 
 
 def test_operations_are_counted_and_leave_nothing_behind(tmp_path):
-    workload = load(NAME, {})
+    workload = load_workload(NAME, {})
     model, state = workload.model(), torch.get_rng_state()
     assert workload.flops(model) == 6 * (3 * 8 + 8)
     workload.fit(write(tmp_path, 8))
@@ -178,7 +178,7 @@ def test_equal_samples_have_equal_names_and_groups_are_the_columns(tmp_path):
     one, found = write(tmp_path / "a", 30), load_packing(NAME, {})
     turned = found.pack(records(30).take(pa.array(range(29, -1, -1))))
     write_dataset(tmp_path / "b", turned, found.fields, shard_bytes=200)
-    workload = load(NAME, {})
+    workload = load_workload(NAME, {})
     first, second = (
         join_blocks(list(workload.examples(each))) for each in (one, Dataset(tmp_path / "b"))
     )
@@ -293,7 +293,7 @@ def test_a_sample_says_which_input_it_comes_from(tmp_path):
     for name, count in {"web": 30, "code": 7}.items():
         unit = {"host": f"algo-{name}", "unit": f"{name}/000000-of-000001"}
         test = write(tmp_path, count, count, shard_bytes=400, **unit)
-    workload = load(NAME, {})
+    workload = load_workload(NAME, {})
     workload.fit(test)
     columns = join_blocks(list(workload.scores(workload.model().eval(), test, ["source"])))
     assert columns["slice.source"].tolist() == ["code"] * 7 + ["web"] * 30

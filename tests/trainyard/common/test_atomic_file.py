@@ -87,7 +87,7 @@ def test_a_disk_that_says_so_only_when_it_is_flushed_is_named_too(
 
 def test_what_has_no_name_yet_is_seen_by_nobody_and_two_writers_do_not_mix(tmp_path: Path):
     path = tmp_path / "shard.npy"
-    one, other = atomic_file.begin(path, b"one"), atomic_file.begin(path, b"other")
+    one, other = atomic_file.write_draft(path, b"one"), atomic_file.write_draft(path, b"other")
     assert not path.exists()
     finisher = threading.Thread(target=other.finish)
     finisher.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CHECKOUT
-from trainyard.common.safe_unpack import unpack
+from trainyard.common.safe_unpack import unpack_tar
 
 
 def member(name: str, content: bytes | None = None, link: str = "", **fields) -> tuple:
@@ -43,7 +43,7 @@ def test_files_folders_links_and_executable_bits_come_out(tmp_path: Path):
         link("hard", "bin/run", tarfile.LNKTYPE),
         link("newest", "versions/2"),
     )
-    unpack(made, tmp_path)
+    unpack_tar(made, tmp_path)
     found = {str(p.relative_to(tmp_path)): p for p in tmp_path.rglob("*") if p.is_file()}
     assert {name: path.read_bytes() for name, path in found.items()} == {
         "latest": b"2",
@@ -85,7 +85,7 @@ def assert_unpack_refused(tmp_path: Path, members: list, said: str | None = None
     folder = tmp_path / "into"
     folder.mkdir()
     with pytest.raises(tarfile.TarError, match=said):
-        unpack(archive(*members), folder)
+        unpack_tar(archive(*members), folder)
     assert [*tmp_path.iterdir()] == [folder]
     assert not any(path.is_symlink() for path in folder.rglob("*"))
 
@@ -123,4 +123,4 @@ def test_an_archive_that_ends_inside_a_header_is_cut_off(tmp_path: Path, torn: i
             tar.add(tmp_path / name, name)
     place.write_bytes(place.read_bytes()[: 1024 + torn])  # a's header and block, a torn header
     with tarfile.open(place) as tar, pytest.raises(tarfile.ReadError, match="is cut off"):
-        unpack(tar, tmp_path / "out")
+        unpack_tar(tar, tmp_path / "out")

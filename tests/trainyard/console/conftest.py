@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainyard.emulator.harness import PATIENCE, Cloud
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create, serve_console
+from trainyard.console.web_server import create_console_app, serve_console
 from trainyard.emulator.client_environment import apply_environment
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -35,7 +35,7 @@ def console(cloud: Cloud) -> Iterator[str]:
 @pytest.fixture
 def client(cloud: Cloud):
     """Flask's client of such a console, without a server or a browser in between."""
-    app = create(Account(may_write=True), "key")
+    app = create_console_app(Account(may_write=True), "key")
     asking = app.test_client()
     asking.get("/?key=key")
     return asking

@@ -16,7 +16,7 @@ from jinja2.bccache import Bucket
 from tests.trainyard.console.synthetic import BARE, Service, answering
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import list_actions
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 pytestmark = pytest.mark.long
 
@@ -37,7 +37,7 @@ ASKED = (
 )
 """Query string for all pages; each uses the parameters that it knows."""
 
-NO_PAGES = ("static", "home", "charts.library")
+NO_PAGES = ("static", "home", "charts.send_library_file")
 
 
 class Compiled(BytecodeCache):
@@ -59,7 +59,7 @@ COMPILED = Compiled()
 
 def console() -> Flask:
     """A console that has not read anything yet."""
-    app = create(Account(may_write=True, patient=True), "key")
+    app = create_console_app(Account(may_write=True, patient=True), "key")
     app.jinja_env.bytecode_cache = COMPILED
     app.testing = True
     return app

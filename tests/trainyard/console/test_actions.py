@@ -14,7 +14,7 @@ from trainyard.common.errors import GateError, ServiceError
 from trainyard.console.account_cache import Account
 from trainyard.console.actions.action import Call, build_policy_for_denial
 from trainyard.console.app_hooks import Application, Owner
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 pytestmark = pytest.mark.long
 
@@ -40,7 +40,7 @@ def pipelines(cloud: Cloud) -> Cloud:
 
 def client_of(*owners: Owner, may_write: bool = True) -> Any:
     """Return a client of a console with these owners of packages."""
-    app = create(Account(may_write=may_write), "key", Application(owners=owners))
+    app = create_console_app(Account(may_write=may_write), "key", Application(owners=owners))
     asking = app.test_client()
     asking.get("/?key=key")
     return asking

@@ -18,7 +18,7 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 pytestmark = pytest.mark.long
 
@@ -169,7 +169,7 @@ def test_data_that_was_overwritten_or_is_gone_is_no_evidence(client, cloud: Clou
     cloud.put("data/one/score", "99")
     for key in cloud.keys("data/copy/"):
         cloud.s3.delete_object(Bucket="bkt", Key=key)
-    again = create(Account(), "key").test_client()
+    again = create_console_app(Account(), "key").test_client()
     again.get("/?key=key")
     said = again.get(where).text
     assert "1 objects were written since" in said

@@ -45,7 +45,7 @@ def render(
     known = RunData(panels=[Markup(panel) for panel in panels])
     snapshot = Snapshot(described, (*steps, *made))
     run = build_overview("demo", "abc", snapshot, known, START + timedelta(seconds=90))
-    return frozen_page.render(run, Account("us-east-1"))
+    return frozen_page.render_frozen_page(run, Account("us-east-1"))
 
 
 PICTURE = "data:image/svg+xml;base64,"
@@ -97,7 +97,7 @@ def test_a_run_that_did_not_get_far_has_a_page_too(missing: dict):
     assert "demo" in References(render(**missing)).text
     bare = step("Train", "Executing", started=None, ended=None)  # AWS leaves more out
     run = build_overview("demo", "abc", Snapshot({}, (bare,)), RunData(), START)
-    assert "Train" in References(frozen_page.render(run, Account("us-east-1"))).text
+    assert "Train" in References(frozen_page.render_frozen_page(run, Account("us-east-1"))).text
 
 
 def test_a_reason_cannot_smuggle_markup_into_the_page():
@@ -135,5 +135,5 @@ def test_a_failing_write_leaves_the_old_page(tmp_path: Path):
     out = tmp_path / "report.html"
     out.write_text("old")
     with pytest.raises(ServiceError, match="nonsense: expected arn"):
-        frozen_page.write("nonsense", out)
+        frozen_page.write_frozen_page("nonsense", out)
     assert out.read_text() == "old"

@@ -9,7 +9,7 @@ from werkzeug.exceptions import HTTPException
 
 from tests.trainyard.emulator.harness import Cloud, process_step, train_step
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create, serve_console
+from trainyard.console.web_server import create_console_app, serve_console
 
 MARKUP = (
     """<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>"'><svg onload=pwned=1>"""
@@ -31,7 +31,14 @@ print("<b>" + "A" * 10_000_000, flush=True)
 Path("/opt/ml/output/failure").write_text(hostile)
 raise ValueError(hostile)
 """
-NO_PAGES = {"static", "home", "log.more", "log.whole", "charts.library", "charts.points"}
+NO_PAGES = {
+    "static",
+    "home",
+    "log.send_new_lines",
+    "log.send_whole_log",
+    "charts.send_library_file",
+    "charts.send_curve_points",
+}
 """Endpoints that are not HTML pages."""
 
 MOST = 2
@@ -97,7 +104,7 @@ def console(cloud: Cloud) -> Iterator[str]:
 def test_every_page_shows_it_as_text(page, console: str, hostile: str):
     """Follow every link, up to ``MOST`` of each kind of page; new pages are found this way."""
     house = console.partition("/?")[0]
-    rules = create(Account(), "key").url_map
+    rules = create_console_app(Account(), "key").url_map
     run = f"hostile/{hostile}"
     waiting = [
         "/runs",

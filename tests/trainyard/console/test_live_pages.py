@@ -7,7 +7,7 @@ import pytest
 from tests.trainyard.emulator.harness import Cloud, Gate, process_step, until
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 pytestmark = pytest.mark.long
 
@@ -33,7 +33,7 @@ def test_what_is_read_in_the_background_or_could_not_be_read_is_asked_for_again(
         calls.append(go.wait(60))
         return "read"
 
-    with create(account, "key").test_request_context("/"):
+    with create_console_app(account, "key").test_request_context("/"):
         from flask import g
 
         assert account.read_later("key", read, "not yet") == "not yet" and g.unfinished

@@ -10,7 +10,7 @@ from trainyard import metric_regex
 from trainyard.console import metric_curves
 from trainyard.console.account_cache import Account
 from trainyard.console.pages.step import render_curves
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 from trainyard.runs.execution import Step
 
 NAME = "<script>alert(1)</script>"
@@ -59,7 +59,7 @@ def render_job_curves(account: Account, job: str) -> str:
         name="Train", title="Train", status="Succeeded", started=None, ended=None, reason="",
         cached=False, metadata={"TrainingJob": {"Arn": f"arn:aws:sagemaker:::training-job/{job}"}},
     )  # fmt: skip
-    with create(account, "key").test_request_context("/"):
+    with create_console_app(account, "key").test_request_context("/"):
         return render_curves(account, step)
 
 
@@ -93,12 +93,12 @@ def test_a_log_that_is_too_long_or_gone_leaves_cloudwatch_s_metrics(
 
 def test_curves_of_a_log_of_many_parts_come_as_it_is_read(account: Account, job: str, monkeypatch):
     monkeypatch.setattr(metric_curves, "SECONDS", 0.0)
-    pages, fetch = iter(range(1_000)), metric_curves.fetch
+    pages, fetch = iter(range(1_000)), metric_curves.fetch_log_events
 
     def part(*asked, **more):
         return fetch(*asked, **more, limit=10 + next(pages))
 
-    monkeypatch.setattr(metric_curves, "fetch", part)
+    monkeypatch.setattr(metric_curves, "fetch_log_events", part)
     reader = metric_curves.Reader(account, job)
     found = reader.read()
     assert found.until is not None and 0 < len(found.samples["train:loss"].values) < 31

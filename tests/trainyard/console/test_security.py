@@ -4,7 +4,7 @@ import pytest
 
 from trainyard.common.errors import ServiceError
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 KEY = "/?key=key"
 
@@ -66,7 +66,7 @@ def test_an_error_has_a_page_that_says_what_to_do(error: Exception, status: int,
     def broken() -> str:
         raise error
 
-    (app := create(Account(), "key")).add_url_rule("/broken", view_func=broken)
+    (app := create_console_app(Account(), "key")).add_url_rule("/broken", view_func=broken)
     (asking := app.test_client()).get(KEY)
     answer = asking.get("/broken")
     assert answer.status_code == status

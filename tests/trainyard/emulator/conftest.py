@@ -7,12 +7,12 @@ import pytest
 
 from tests.trainyard.emulator.standin import NoPipelines, make_client
 from trainyard.emulator.containers.isolation import VARIABLE, explain_missing_namespaces
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 
 
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    with serve(tmp_path_factory.mktemp("aws"), make_sagemaker=NoPipelines) as endpoint:
+    with serve_emulator(tmp_path_factory.mktemp("aws"), make_sagemaker=NoPipelines) as endpoint:
         yield endpoint
 
 

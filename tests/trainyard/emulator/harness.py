@@ -19,7 +19,7 @@ from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.containers.isolation import explain_missing_namespaces
 from trainyard.emulator.sagemaker.sagemaker_api import SageMaker
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
@@ -181,7 +181,7 @@ def cloud(state: Path, stop_grace: float = 1.0) -> Iterator[Cloud]:
     shell mostly does not handle it; AWS's are two minutes.
     """
     make = functools.partial(SageMaker, stop_grace=stop_grace)
-    with serve(state, make_sagemaker=make) as endpoint:
+    with serve_emulator(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)
 
 

@@ -18,7 +18,7 @@ from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 from tests.conftest import CHECKOUT
 from trainyard.emulator.client_environment import list_foreign_variables, prepare_environment
 from trainyard.emulator.sagemaker.jobs.container_images import explain_unusable_image
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ def hostile(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.slow
 def test_nothing_of_the_user_leads_a_client_to_the_real_aws(tmp_path: Path, hostile: dict):
     outer = {**os.environ, **hostile}
-    with serve(tmp_path / "aws") as endpoint:
+    with serve_emulator(tmp_path / "aws") as endpoint:
         unset = list_foreign_variables(outer, endpoint.env)
         inner = {k: v for k, v in outer.items() if k not in unset} | endpoint.env
         done = subprocess.run(

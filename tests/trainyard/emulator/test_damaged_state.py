@@ -22,7 +22,7 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator import damaged_state
 from trainyard.emulator.json_documents import RepeatedWrite
 from trainyard.emulator.sagemaker.pruning import References
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 pytestmark = pytest.mark.long
 
@@ -131,7 +131,7 @@ def test_nobody_else_reads_the_state(tmp_path: Path, before: int | None):
     if before:
         state.mkdir()
         state.chmod(before)
-    with serve(state, make_sagemaker=NoPipelines):
+    with serve_emulator(state, make_sagemaker=NoPipelines):
         assert state.stat().st_mode & 0o777 == 0o700
 
 
@@ -143,11 +143,11 @@ def test_damaged_credentials_are_a_message(tmp_path: Path):
         path.chmod(0o600)
         with (
             pytest.raises(EmulatorError, match=r"credentials.json cannot be read.*Remove it"),
-            serve(tmp_path),
+            serve_emulator(tmp_path),
         ):
             pass
     path.unlink()
-    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+    with serve_emulator(tmp_path, make_sagemaker=NoPipelines) as endpoint:
         assert endpoint.app.keys.own_pair
 
 

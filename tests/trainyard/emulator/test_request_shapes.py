@@ -3,12 +3,12 @@
 import pytest
 
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.request_shapes import check
+from trainyard.emulator.request_shapes import check_request_shape
 
 
 def refusal(operation: str, **request: object) -> str:
     with pytest.raises(ApiError) as caught:
-        check(operation, request)
+        check_request_shape(operation, request)
     return caught.value.message
 
 
@@ -30,6 +30,6 @@ def test_a_value_of_another_type_and_a_member_that_is_not_there():
 
 
 def test_what_is_within_the_limits_passes():
-    check("DescribeModel", {"ModelName": "m" * 63})
+    check_request_shape("DescribeModel", {"ModelName": "m" * 63})
     arn = "arn:aws:sagemaker:us-east-1:123456789012:model/m"
-    check("AddTags", {"ResourceArn": arn, "Tags": [{"Key": "é 1", "Value": ""}]})
+    check_request_shape("AddTags", {"ResourceArn": arn, "Tags": [{"Key": "é 1", "Value": ""}]})

@@ -21,9 +21,9 @@ from werkzeug.test import EnvironBuilder
 from tests.trainyard.emulator.standin import NoPipelines, make_client, sign_headers
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.request_signatures import RequestRefusal, check
+from trainyard.emulator.request_signatures import RequestRefusal, verify_signature
 from trainyard.emulator.s3.upload_body import SIGNATURE_KEY, Upload
-from trainyard.emulator.server import Endpoint, serve
+from trainyard.emulator.server import Endpoint, serve_emulator
 
 pytestmark = pytest.mark.long
 
@@ -158,18 +158,21 @@ def test_a_sessions_keys_count_too(endpoint, client):
 
 
 def test_the_secret_stays_with_its_state_and_its_owner(tmp_path: Path):
-    with serve(tmp_path / "a", make_sagemaker=NoPipelines) as first:
+    with serve_emulator(tmp_path / "a", make_sagemaker=NoPipelines) as first:
         known = keys(first)
         assert known[1] not in repr(first)
-    with serve(tmp_path / "b", make_sagemaker=NoPipelines) as other:
+    with serve_emulator(tmp_path / "b", make_sagemaker=NoPipelines) as other:
         assert keys(other)[0] != known[0] and keys(other)[1] != known[1]
-    with serve(tmp_path / "a", make_sagemaker=NoPipelines) as again:
+    with serve_emulator(tmp_path / "a", make_sagemaker=NoPipelines) as again:
         assert keys(again) == known and make_client(again, "s3").list_buckets()
     path = tmp_path / "a/credentials.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert set(json.loads(path.read_text()).values()) == set(known)
     path.chmod(0o644)
-    with pytest.raises(EmulatorError, match="can be read by others"), serve(tmp_path / "a"):
+    with (
+        pytest.raises(EmulatorError, match="can be read by others"),
+        serve_emulator(tmp_path / "a"),
+    ):
         pass
 
 
@@ -198,9 +201,12 @@ def test_awss_example_of_a_header():
         "SignedHeaders=host;range;x-amz-content-sha256;x-amz-date,"
         "Signature=f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41",
     }
-    assert check(make_arrived_request("GET", "/test.txt", headers), SECRET, MOMENT).service == "s3"
+    assert (
+        verify_signature(make_arrived_request("GET", "/test.txt", headers), SECRET, MOMENT).service
+        == "s3"
+    )
     with pytest.raises(RequestRefusal, match="15 minutes"):
-        check(make_arrived_request("GET", "/test.txt", headers), SECRET, MOMENT + 901)
+        verify_signature(make_arrived_request("GET", "/test.txt", headers), SECRET, MOMENT + 901)
 
 
 def test_awss_example_of_a_presigned_url():
@@ -211,9 +217,12 @@ def test_awss_example_of_a_presigned_url():
         "aeeed9bbccd4d02ee5c0109b86d86835f995330da4c265957d157751f604d404"
     )
     host = {"Host": "examplebucket.s3.amazonaws.com"}
-    assert check(make_arrived_request("GET", path, host), SECRET, MOMENT + 86400).service == "s3"
+    assert (
+        verify_signature(make_arrived_request("GET", path, host), SECRET, MOMENT + 86400).service
+        == "s3"
+    )
     with pytest.raises(RequestRefusal, match="expired"):
-        check(make_arrived_request("GET", path, host), SECRET, MOMENT + 86401)
+        verify_signature(make_arrived_request("GET", path, host), SECRET, MOMENT + 86401)
 
 
 CHUNKS = [
@@ -248,7 +257,7 @@ def test_awss_example_of_an_upload_in_signed_chunks(damage: tuple[bytes, bytes])
         for size, mark in CHUNKS
     ).replace(*damage)
     request = make_arrived_request("PUT", "/examplebucket/chunkObject.txt", headers, body)
-    request.environ[SIGNATURE_KEY] = check(request, SECRET, MOMENT)
+    request.environ[SIGNATURE_KEY] = verify_signature(request, SECRET, MOMENT)
     if not damage[0]:
         assert b"".join(Upload(request).iter_chunks()) == b"a" * 66560
         return

@@ -14,7 +14,7 @@ from tests.trainyard.emulator.harness import PATIENCE
 from tests.trainyard.emulator.requests import valid
 from tests.trainyard.emulator.standin import NoPipelines, make_client, send, sign_headers
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 
 def test_operations_go_to_who_has_them(client, endpoint):
@@ -92,7 +92,7 @@ def test_a_connection_serves_many_requests(endpoint, client):
 
 
 def test_a_restart_keeps_objects_logs_and_experiments(tmp_path: Path):
-    with serve(tmp_path, make_sagemaker=NoPipelines) as first:
+    with serve_emulator(tmp_path, make_sagemaker=NoPipelines) as first:
         s3 = make_client(first, "s3")
         s3.create_bucket(Bucket="bucket")
         s3.put_object(Bucket="bucket", Key="a/b", Body=b"data", Metadata={"k": "v"})
@@ -101,9 +101,9 @@ def test_a_restart_keeps_objects_logs_and_experiments(tmp_path: Path):
             make_client(first, "sagemaker").create_experiment(ExperimentName=name)
         make_client(first, "sagemaker").delete_experiment(ExperimentName="gone")
     assert first.app.sagemaker.closed
-    with serve(tmp_path / "other", make_sagemaker=NoPipelines) as other:
+    with serve_emulator(tmp_path / "other", make_sagemaker=NoPipelines) as other:
         assert make_client(other, "sagemaker").list_experiments()["ExperimentSummaries"] == []
-    with serve(tmp_path, make_sagemaker=NoPipelines) as second:
+    with serve_emulator(tmp_path, make_sagemaker=NoPipelines) as second:
         answer = make_client(second, "s3").get_object(Bucket="bucket", Key="a/b")
         assert (answer["Body"].read(), answer["Metadata"]) == (b"data", {"k": "v"})
         logs = make_client(second, "logs")
@@ -114,18 +114,18 @@ def test_a_restart_keeps_objects_logs_and_experiments(tmp_path: Path):
 
 
 def test_stopping_ends_idle_connections_and_frees_port_and_directory(tmp_path: Path):
-    with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+    with serve_emulator(tmp_path, make_sagemaker=NoPipelines) as endpoint:
         port = int(endpoint.url.rpartition(":")[2])
         idle = connect(endpoint)
         idle.request("GET", "/", headers=sign_headers(endpoint, "s3", "GET", "/"))
         assert b"ListAllMyBuckets" in idle.getresponse().read()
         with (
             pytest.raises(EmulatorError, match=f"127.0.0.1:{port}: Address already in use"),
-            serve(tmp_path / "other", port=port, make_sagemaker=NoPipelines),
+            serve_emulator(tmp_path / "other", port=port, make_sagemaker=NoPipelines),
         ):
             pass
         started = time.monotonic()
     assert time.monotonic() - started < 60  # an idle one lives for twice that
     assert idle.sock.recv(1) == b"", "the connection is still open"
-    with serve(tmp_path, port=port, make_sagemaker=NoPipelines) as endpoint:
+    with serve_emulator(tmp_path, port=port, make_sagemaker=NoPipelines) as endpoint:
         assert make_client(endpoint, "s3").list_buckets()["Buckets"] == []

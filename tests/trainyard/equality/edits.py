@@ -27,7 +27,7 @@ from tests.trainyard.emulator.harness import (
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import Answer, decide_equality
 from trainyard.language.definition_document import iter_steps
-from trainyard.validate import check
+from trainyard.validate import check_definition
 
 Document = dict[str, Any]
 Edit = Callable[[Document, random.Random], bool]
@@ -430,7 +430,7 @@ def edit_definition(seed: int, kind: str) -> tuple[Document, Document, list[str]
         if kind == "differences":
             edits.append(chance.choice(list(DIFFERENCES.items())))
         done = [edit(second, chance) for _, edit in edits]
-        valid = not any(one.severity == "error" for one in check(json.dumps(second)))
+        valid = not any(one.severity == "error" for one in check_definition(json.dumps(second)))
         if all(done) and valid:
             return first, second, [name for name, _ in edits]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from trainyard.foresight.advice import Advice, Candidate, advise, select_layouts
-from trainyard.foresight.advice_display import count, explain_missed_bound, explain_rank
+from trainyard.foresight.advice_display import explain_missed_bound, explain_rank, format_count
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Space
 from trainyard.foresight.model_shapes import get_model
@@ -132,4 +132,4 @@ def test_spot_is_cheaper_and_less_sure():
     ("number", "text"), [(1.4e12, "1.4 T"), (7e10, "70 B"), (4.19e6, "4.19 M"), (12, "12")]
 )
 def test_counts(number: float, text: str):
-    assert count(number) == text
+    assert format_count(number) == text

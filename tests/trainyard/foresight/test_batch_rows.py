@@ -25,7 +25,7 @@ def test_each_figure_has_its_interval():
     memory = found["memory_gib"]
     parts = sum(part["p50"] for name, part in memory.items() if name != "total")
     assert parts == pytest.approx(memory["total"]["p50"], rel=1e-3)
-    expected = step_time.foresee(Setting(**ROW)).step_seconds.p50
+    expected = step_time.predict_step_time(Setting(**ROW)).step_seconds.p50
     assert found["step_seconds"]["p50"] == pytest.approx(expected, rel=1e-3)
 
 

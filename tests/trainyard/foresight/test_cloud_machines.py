@@ -13,7 +13,7 @@ from trainyard.foresight.cloud_machines import (
 )
 from trainyard.foresight.interval import Spread
 from trainyard.instance_types import MACHINES
-from trainyard.plan.prices import load
+from trainyard.plan.prices import load_prices
 
 
 def test_every_figure_has_a_source_with_a_date():
@@ -66,7 +66,7 @@ def test_causes_add_up_and_machines_are_paid_each():
 def test_a_region_without_a_price_has_another_ones_and_is_an_estimate():
     exact = find_price("ml.g5.xlarge", "us-east-1")
     assert (
-        exact == load("us-east-1").find_hourly("training", "ml.g5.xlarge")
+        exact == load_prices("us-east-1").find_hourly("training", "ml.g5.xlarge")
         and not exact.is_estimated
     )
     found = find_price("ml.p5.48xlarge", "eu-north-1")

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.foresight.cloud_machines import How, Machines, make_machines
-from trainyard.foresight.interrupted_run import compute_best_interval, compute_useful_share, foresee
+from trainyard.foresight.interrupted_run import (
+    compute_best_interval,
+    compute_useful_share,
+    predict_interrupted_run,
+)
 from trainyard.foresight.interval import Spread
 
 times = st.floats(1e-3, 1e3)
@@ -89,11 +93,13 @@ def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
     monkeypatch: pytest.MonkeyPatch, between: float, interval: float
 ):
     monkeypatch.setattr("trainyard.foresight.interrupted_run.START", sure(100))
-    never = foresee(
+    never = predict_interrupted_run(
         make_rented_machines(0.001), 1, sure(1), 10**6, interval_seconds=3600
     )  # it cannot save
     assert (never.hours, never.usd, never.useful) == (sure(math.inf), sure(math.inf), 0)
-    run = foresee(make_rented_machines(between), 1e-9, sure(1), 3600, interval_seconds=interval)
+    run = predict_interrupted_run(
+        make_rented_machines(between), 1e-9, sure(1), 3600, interval_seconds=interval
+    )
     hours, stops = simulate_runs(3600, interval, between, 100)
     assert run.hours.p50 == pytest.approx(hours, rel=0.05)
     assert run.interruptions.p50 == pytest.approx(stops, rel=0.08, abs=1e-4)
@@ -104,33 +110,40 @@ def test_a_run_takes_as_long_as_simulated_ones_do_on_average(
 
 
 def test_a_training_takes_its_steps_and_somewhat_more():
-    run = foresee(p5(4, "on demand"), 7e9, STEP, 30_000)
+    run = predict_interrupted_run(p5(4, "on demand"), 7e9, STEP, 30_000)
     hours = 30_000 * 10 / 3600
     assert hours < run.hours.p50 < 1.1 * hours
     assert run.hours.p10 < run.hours.p50 < run.hours.p90
     assert run.usd.p50 == pytest.approx(run.hours.p50 * 4 * 63.3, rel=0.02)
     assert 0.93 < run.useful < 1
     assert run.save_stall == pytest.approx(84 / 32 / 12)  # a 32nd of 84 GB at 12 GB/s to the host
-    assert run == foresee(p5(4, "on demand"), 7e9, STEP, 30_000)
+    assert run == predict_interrupted_run(p5(4, "on demand"), 7e9, STEP, 30_000)
 
 
 def test_it_saves_as_often_as_is_best_on_its_machines():
-    demand, spot = (foresee(p5(4, how), 7e9, STEP, 1000) for how in ("on demand", "spot"))
+    demand, spot = (
+        predict_interrupted_run(p5(4, how), 7e9, STEP, 1000) for how in ("on demand", "spot")
+    )
     assert spot.save_interval < demand.save_interval
     between = p5(4, "on demand").between.p50 * 3600
     best = compute_best_interval(
         demand.save_stall + 84 / 4, 0, between
     )  # a quarter at 1 GB/s to disks
     assert demand.save_interval == pytest.approx(best)
-    given = foresee(p5(4, "spot"), 7e9, STEP, 1000, interval_seconds=1234, saved_bytes=48e9)
+    given = predict_interrupted_run(
+        p5(4, "spot"), 7e9, STEP, 1000, interval_seconds=1234, saved_bytes=48e9
+    )
     assert (given.save_interval, given.save_stall) == (1234, pytest.approx(48 / 32 / 12))
-    assert foresee(p5(4, "spot"), 1e3, Spread(900, 1000, 1100), 10).save_interval >= 1000
+    assert (
+        predict_interrupted_run(p5(4, "spot"), 1e3, Spread(900, 1000, 1100), 10).save_interval
+        >= 1000
+    )
 
 
 @pytest.mark.parametrize(("nodes", "how"), [(2048, "on demand"), (2048, "spot"), (1, "spot")])
 def test_it_does_not_save_all_the_time(nodes: int, how: How):
     """405B: on 2,048 nodes each GPU copies 0.3 GB, which once was all that a save cost."""
-    run = foresee(p5(nodes, how), 405e9, STEP, 1000)
+    run = predict_interrupted_run(p5(nodes, how), 405e9, STEP, 1000)
     takes = run.save_stall + 12 * 405 / nodes
     assert run.save_interval >= takes
     assert how == "spot" or run.save_interval > 50 * takes
@@ -139,7 +152,7 @@ def test_it_does_not_save_all_the_time(nodes: int, how: How):
 def test_a_checkpoint_of_adapters_is_theirs_alone_and_the_model_is_loaded_beside_it():
     there = p5(1, "on demand")
     adapters, whole = (
-        foresee(there, 70e9, sure(1e-3), 1, interval_seconds=1e4, saved_bytes=saved)
+        predict_interrupted_run(there, 70e9, sure(1e-3), 1, interval_seconds=1e4, saved_bytes=saved)
         for saved in (1e9, None)
     )
     # a load of 2 bytes a parameter or of 12, then a save; with every spread the same

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from trainyard.common.errors import ForesightError
 from trainyard.foresight.interval import Spread
-from trainyard.foresight.measured_corrections import Calibration, Measurement, estimate_factor, read
+from trainyard.foresight.measured_corrections import (
+    Calibration,
+    Measurement,
+    estimate_factor,
+    read_measured_runs,
+)
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.step_time import foresee
+from trainyard.foresight.step_time import predict_step_time
 
 SHIPPED = Spread(0.8, 1.0, 1.25)
 SETTING = Setting(gpu="H100-80", gpus=8, layers=32, hidden=4096, micro_batch=2, shard="full")
@@ -25,7 +30,7 @@ def estimate_from_ratios(*ratios: float) -> Spread:
 
 
 def make_measurement(ratio: float, job: str = "one", setting: Setting = SETTING) -> Measurement:
-    seconds = foresee(setting).step_seconds.p50 * ratio
+    seconds = predict_step_time(setting).step_seconds.p50 * ratio
     return Measurement(job=job, setting=setting, step_seconds=seconds, lines=20)
 
 
@@ -60,7 +65,7 @@ def test_the_median_lies_between_what_was_shipped_and_what_was_measured(ratios: 
 
 
 def test_a_device_that_was_measured_is_foreseen_as_it_was():
-    shipped = foresee(SETTING)
+    shipped = predict_step_time(SETTING)
     assert Calibration().time(SETTING) == shipped  # nothing was measured, or another device
     assert Calibration((make_measurement(2, setting=OTHER),)).time(SETTING) == shipped
     slower = Calibration((make_measurement(1.5), make_measurement(1.5, "two"))).time(SETTING)
@@ -81,10 +86,10 @@ def test_a_job_counts_once():
 
 def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):
     place = tmp_path / "deep" / "calibration.json"
-    assert read(place) == Calibration()
+    assert read_measured_runs(place) == Calibration()
     known = Calibration((make_measurement(1.5), make_measurement(1.2, "two", OTHER)))
     known.write(place)
-    assert read(place).trainings == known.trainings
+    assert read_measured_runs(place).trainings == known.trainings
     kept = json.loads(place.read_text())["trainings"]  # no factor, which constants may outdate
     assert all(set(one) == {"job", "setting", "step_seconds", "lines"} for one in kept)
 
@@ -96,6 +101,6 @@ def test_what_is_no_calibration_is_refused(tmp_path: Path, text: str):
     place = tmp_path / "calibration.json"
     place.write_text(text)
     with pytest.raises(ForesightError, match="is not a calibration .*move it away"):
-        read(place)
+        read_measured_runs(place)
     with pytest.raises(ForesightError, match="cannot be written"):
         Calibration().write(place / "below.json")

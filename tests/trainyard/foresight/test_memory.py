@@ -148,23 +148,23 @@ SETTINGS = st.fixed_dictionaries(
 @given(SETTINGS)
 def test_categories_add_up_and_no_less_work_needs_more(given: dict[str, Any]):
     setting = Setting.model_validate(given)
-    found = memory.foresee(setting)
+    found = memory.predict_memory(setting)
     assert sum(one.p50 for one in found.categories.values()) == pytest.approx(found.peak.p50)
     assert 0 < found.peak.p10 <= found.peak.p50 <= found.peak.p90
     more = setting.model_copy(update={"micro_batch": setting.micro_batch * 2})
-    assert memory.foresee(more).peak.p50 >= found.peak.p50
+    assert memory.predict_memory(more).peak.p50 >= found.peak.p50
     full = setting.model_copy(update={"recompute": "full"})
     if setting.recompute == "selective":
-        assert memory.foresee(full).peak.p50 <= found.peak.p50 * 1.001
+        assert memory.predict_memory(full).peak.p50 <= found.peak.p50 * 1.001
 
 
 def test_what_lies_in_the_hosts_memory_is_not_in_the_gpus():
     for layers, fits in ((2, "yes"), (80, "no")):  # far from the edge
         wide = Setting.model_validate(LLAMA | {"layers": layers, "hidden": 8192, "ffn": 28672})
-        assert memory.foresee(wide).fits == fits
+        assert memory.predict_memory(wide).fits == fits
     given = LLAMA | {"layers": 32, "hidden": 4096, "gpus": 8, "shard": "full", "accumulation": 2}
-    here = memory.foresee(Setting.model_validate(given))
-    away = memory.foresee(Setting.model_validate(given | {"offload": "all"}))
+    here = memory.predict_memory(Setting.model_validate(given))
+    away = memory.predict_memory(Setting.model_validate(given | {"offload": "all"}))
     stays = [away.categories[name].p50 for name in ("parameters", "gradients", "optimizer")]
     assert stays == [0, 0, 0]
     assert away.peak.p50 < here.peak.p50
@@ -176,8 +176,8 @@ def test_gradients_that_do_not_stay_are_there_by_the_unit(where: dict[str, Any])
     given = LLAMA | {"layers": 32, "hidden": 4096, "ffn": 14336, "master": False}
     given |= {"optimizer": "sgd", "recompute": "full", "sequence": 64}
     setting = Setting.model_validate(given)
-    stay = memory.foresee(setting)
-    leave = memory.foresee(setting.model_copy(update=where))
+    stay = memory.predict_memory(setting)
+    leave = memory.predict_memory(setting.model_copy(update=where))
     assert stay.categories["gradients"].p50 * GIB == 2 * 8_030_261_248
     assert leave.categories["gradients"].p50 == 0
     assert leave.categories["gathered"].p50 == pytest.approx(2 * 0.98, abs=0.01)

@@ -107,7 +107,7 @@ def test_adapters_alone_are_trained():
 def test_what_is_printed_is_read_and_what_is_no_model_is_refused_by_its_field():
     of = model_shapes.from_setting(Setting.model_validate(LLAMA | model(2, 512)))
     tree = asdict(of)
-    assert model_shapes.read(tree) == of
+    assert model_shapes.parse_shapes(tree) == of
     tree["units"][1].pop("trained")
     with pytest.raises(TrainingError, match="units.1.trained"):
-        model_shapes.read(tree)
+        model_shapes.parse_shapes(tree)

@@ -9,7 +9,7 @@ GPT = {"gpu": "A100-80", "layers": 24, "hidden": 2048, "heads": 16, "vocab": 503
 
 
 def step(**fields) -> step_time.Time:
-    return step_time.foresee(Setting(**{**GPT, **fields}))
+    return step_time.predict_step_time(Setting(**{**GPT, **fields}))
 
 
 def test_parts_make_up_the_step_and_rate_and_step_are_the_same_figure():
@@ -51,7 +51,7 @@ def test_nf4_costs_about_what_litgpt_measured(fields: dict, minutes: float):
     """What nf4 adds to 1,000 iterations of LoRA on an A100 (litgpt's resource tables)."""
     lora = {"gpu": "A100-40", "sequence": 1304, "master": False, "lora_rank": 8, **fields}
     plain, packed = (
-        step_time.foresee(Setting(**lora, quantization=one)).step_seconds.p50
+        step_time.predict_step_time(Setting(**lora, quantization=one)).step_seconds.p50
         for one in ("none", "nf4")
     )
     assert packed - plain == pytest.approx(minutes * 60 / 1000, rel=0.3)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.language.test_expressions import World
-from trainyard.language.evaluation import check, is_condition_met
+from trainyard.language.evaluation import check_condition, is_condition_met
 from trainyard.language.expressions import ExpressionError
 
 PYTHON = {
@@ -53,7 +53,7 @@ def model(condition: dict) -> bool:
 
 @given(conditions)
 def test_conditions_hold_as_in_python(condition: dict) -> None:
-    check(condition)
+    check_condition(condition)
     assert is_condition_met(condition, World()) == model(condition)
 
 
@@ -93,4 +93,4 @@ def test_types_that_do_not_compare(kind: str, left: Any, right: Any, message: st
 )
 def test_malformed_conditions_are_refused(condition: Any) -> None:
     with pytest.raises(ExpressionError):
-        check(condition)
+        check_condition(condition)

@@ -15,9 +15,9 @@ from trainyard.language.evaluation import (
     Scope,
     Unknown,
     UnstartedScope,
-    evaluate,
+    evaluate_value,
     iter_unknowns,
-    join,
+    join_values,
 )
 from trainyard.language.expressions import ExpressionError, as_text
 from trainyard.permissions.statements import Values
@@ -78,7 +78,7 @@ def emulator() -> ExecutionScope:
         "pipeline": "mine",
         "steps": {"Shard": {"Metadata": {}}},
     }
-    describe = lambda _: evaluate(SHARD, scope) | JOB  # noqa: E731
+    describe = lambda _: evaluate_value(SHARD, scope) | JOB  # noqa: E731
     shard = Step("Shard", "Processing", SHARD, {"Name": "Shard", "Type": "Processing"})
     scope = ExecutionScope(record, Definition({}, {"Shard": shard}), describe, None, {})
     return scope
@@ -116,19 +116,22 @@ def agree(known: Any, real: Any) -> bool:
 
 @given(values(scalars))
 def test_no_tool_says_what_the_run_does_not(value: Any) -> None:
-    real = evaluate(value, RUN)
+    real = evaluate_value(value, RUN)
     assert not list(iter_unknowns(real))
-    assert not list(iter_unknowns(evaluate(value, PAST)))
-    for known in (CHECKS.resolve_value(value), *(evaluate(value, s) for s in (PAST, NEXT, POLICY))):
+    assert not list(iter_unknowns(evaluate_value(value, PAST)))
+    for known in (
+        CHECKS.resolve_value(value),
+        *(evaluate_value(value, s) for s in (PAST, NEXT, POLICY)),
+    ):
         assert agree(known, real)
 
 
 @given(values(constants))
 def test_with_parameters_alone_every_tool_knows_what_the_run_does(value: Any) -> None:
-    real = evaluate(value, RUN)
+    real = evaluate_value(value, RUN)
     known = [
         CHECKS.resolve_value(value),
-        *(evaluate(value, scope) for scope in (PAST, NEXT, POLICY)),
+        *(evaluate_value(value, scope) for scope in (PAST, NEXT, POLICY)),
     ]
     assert known == [real] * 4
     if not isinstance(real, list | dict):
@@ -137,7 +140,7 @@ def test_with_parameters_alone_every_tool_knows_what_the_run_does(value: Any) ->
 
 def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:
     parts = ["s3://b", {"Get": "Execution.PipelineExecutionId"}, {"Get": "Steps.A.ModelName"}]
-    found = evaluate(
+    found = evaluate_value(
         {"x": [{"Std:Join": {"On": "/", "Values": parts}}], "y": 1}, UnstartedScope({})
     )
     [unknown] = iter_unknowns(found)
@@ -145,13 +148,15 @@ def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:
     assert unknown.reason == "Execution.PipelineExecutionId is known when it runs"
     assert unknown.reasons == [unknown.reason, "Steps.A.ModelName is known when it runs"]
     assert unknown.fill_unknowns("*") == "s3://b/*/*"
-    assert join([unknown, "c"], "-").fill_unknowns("*") == "s3://b/*/*-c"
+    assert join_values([unknown, "c"], "-").fill_unknowns("*") == "s3://b/*/*-c"
     assert Unknown("why").fill_unknowns("*") == "*"
 
 
 def test_a_json_file_is_unknown_where_its_place_is() -> None:
     uri = {"Std:Join": {"On": "/", "Values": ["s3://b", {"Get": "Parameters.x"}]}}
-    found = evaluate({"Std:JsonGet": {"S3Uri": uri, "Path": "a"}}, UnstartedScope({"x": None}))
+    found = evaluate_value(
+        {"Std:JsonGet": {"S3Uri": uri, "Path": "a"}}, UnstartedScope({"x": None})
+    )
     assert found.reason == "Parameters.x is known when it runs"
 
 
@@ -169,6 +174,6 @@ def test_a_json_file_is_unknown_where_its_place_is() -> None:
 )
 def test_what_fails_in_a_run_is_an_error_or_leniently_unknown(value: dict) -> None:
     with pytest.raises(ExpressionError) as error:
-        evaluate({"x": value}, NEXT)
+        evaluate_value({"x": value}, NEXT)
     unknown = Unknown(str(error.value))
-    assert evaluate({"x": value, "y": 1}, NEXT, lenient=True) == {"x": unknown, "y": 1}
+    assert evaluate_value({"x": value, "y": 1}, NEXT, lenient=True) == {"x": unknown, "y": 1}

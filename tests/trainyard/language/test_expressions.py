@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.language.evaluation import evaluate, read_json
+from trainyard.language.evaluation import evaluate_value, read_json
 from trainyard.language.expressions import (
     ExpressionError,
     Reference,
@@ -69,7 +69,7 @@ def test_json_get_finds_every_value_of_a_document(document: dict) -> None:
     world = World(files={("Eval", "metrics"): json.dumps(document).encode()})
     for path, value in paths_of(document):
         body = {"PropertyFile": {"Get": "Steps.Eval.PropertyFiles.metrics"}, "Path": path}
-        assert evaluate({"Std:JsonGet": body}, world) == value
+        assert evaluate_value({"Std:JsonGet": body}, world) == value
 
 
 @given(
@@ -77,7 +77,9 @@ def test_json_get_finds_every_value_of_a_document(document: dict) -> None:
 )
 def test_join_is_join(on: str, literals: list[str], parameters: dict) -> None:
     gets = [{"Get": f"Parameters.{name}"} for name in parameters]
-    joined = evaluate({"Std:Join": {"On": on, "Values": [*literals, *gets]}}, World(parameters))
+    joined = evaluate_value(
+        {"Std:Join": {"On": on, "Values": [*literals, *gets]}}, World(parameters)
+    )
     texts = [
         given if isinstance(given, str) else json.dumps(given) for given in parameters.values()
     ]
@@ -86,7 +88,7 @@ def test_join_is_join(on: str, literals: list[str], parameters: dict) -> None:
 
 @given(documents)
 def test_what_holds_no_expression_stays_as_it_is(document: Any) -> None:
-    assert evaluate(document, World()) == document
+    assert evaluate_value(document, World()) == document
     assert list(iter_references(document)) == []
 
 
@@ -106,7 +108,7 @@ def test_properties_by_path_index_and_name() -> None:
     world = World(steps={"Shard": shard, "Train": {"FinalMetricDataList": metrics}})
 
     def get(path: str) -> Any:
-        return evaluate({"Get": f"Steps.{path}"}, world)
+        return evaluate_value({"Get": f"Steps.{path}"}, world)
 
     assert get("Shard.ProcessingOutputConfig.Outputs['train'].S3Output.S3Uri") == "s3://b/t"
     assert get("Shard.ProcessingOutputConfig.Outputs[0].S3Output.S3Uri") == "s3://b/t"
@@ -131,9 +133,9 @@ def test_reference_kinds() -> None:
 def test_json_get_from_s3_and_values_that_are_not_json() -> None:
     world = World(files={"s3://b/x.json": b'{"a": [1, 2]}', "s3://b/nan.json": b'{"a": NaN}'})
     uri = {"Std:Join": {"On": "/", "Values": ["s3://b", "x.json"]}}
-    assert evaluate({"Std:JsonGet": {"S3Uri": uri, "Path": "a[1]"}}, world) == 2
+    assert evaluate_value({"Std:JsonGet": {"S3Uri": uri, "Path": "a[1]"}}, world) == 2
     with pytest.raises(ExpressionError, match="not valid JSON: NaN"):
-        evaluate({"Std:JsonGet": {"S3Uri": "s3://b/nan.json", "Path": "a"}}, world)
+        evaluate_value({"Std:JsonGet": {"S3Uri": "s3://b/nan.json", "Path": "a"}}, world)
 
 
 @pytest.mark.parametrize(

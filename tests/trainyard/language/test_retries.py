@@ -7,7 +7,7 @@ import pytest
 
 from trainyard.language.retries import CAUSES, LIMITS, Retries
 from trainyard.language.step_types import STEP_TYPES
-from trainyard.validate import check
+from trainyard.validate import check_definition
 
 INTERNAL = "InternalServerError: disk full"
 
@@ -24,7 +24,7 @@ def broken(where: str, kind: str = "Training", **policy: int) -> set[str]:
     policies = [{"ExceptionType": ["Step.THROTTLING"], **policy}]
     step = {"Name": "S", "Type": kind, "Arguments": {}, "RetryPolicies": policies}
     body = json.dumps({"Version": "2020-12-01", "Parameters": [], "Steps": [step]})
-    return {f.rule for f in check(body) if f.path == f"$.Steps[0].RetryPolicies{where}"}
+    return {f.rule for f in check_definition(body) if f.path == f"$.Steps[0].RetryPolicies{where}"}
 
 
 @pytest.mark.parametrize("kind", STEP_TYPES)

@@ -13,7 +13,7 @@ from trainyard.common.errors import DefinitionError
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
 from trainyard.equality.static_comparison import decide_equality
-from trainyard.migration.rewriting import migrate
+from trainyard.migration.rewriting import migrate_script
 from trainyard.migration.signatures import ComparisonSettings, compile_script
 
 DATA = Path(__file__).with_name("data")
@@ -23,7 +23,7 @@ SIDES = ComparisonSettings(script=OLD, old_python=OWN_PYTHON, new_python=OWN_PYT
 
 @pytest.mark.slow
 def test_the_definition_of_the_moved_script_does_the_same(tmp_path: Path):
-    found = migrate(OLD.read_text())
+    found = migrate_script(OLD.read_text())
     assert not found.remaining
     new = compile_script(found.code, OWN_PYTHON, SIDES, tmp_path / "new", time.time())
     old = json.loads((DATA / "small_v2.json").read_text())

@@ -5,17 +5,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainyard.common.errors import DefinitionError
-from trainyard.migration.rewriting import migrate
+from trainyard.migration.rewriting import migrate_script
 
 
 def migrate_fully(source: str) -> str:
-    found = migrate(source)
+    found = migrate_script(source)
     assert not found.remaining, found.remaining
     return found.code
 
 
 def list_remaining_constructs(source: str) -> list[tuple[int, str]]:
-    return [(one.line, one.construct) for one in migrate(source).remaining]
+    return [(one.line, one.construct) for one in migrate_script(source).remaining]
 
 
 STEPS = "from sagemaker.workflow.steps import TrainingStep as Step, CacheConfig\nprint(Step)\n"
@@ -98,7 +98,7 @@ METHOD = "class A:\n    def f(self):\n        self.e.fit(inputs={'a': 1})\n"
 )
 def test_what_is_not_moved_is_named_with_its_line(source: str, remaining: list[tuple[int, str]]):
     assert list_remaining_constructs(source) == remaining
-    assert source != UNPACKED or migrate(source).code == source
+    assert source != UNPACKED or migrate_script(source).code == source
 
 
 def test_no_argument_is_dropped_in_silence_and_a_function_as_a_step_is_moved_and_named():
@@ -107,11 +107,13 @@ def test_no_argument_is_dropped_in_silence_and_a_function_as_a_step_is_moved_and
         "e = Estimator(image_uri='i', role='r', output_path='o', rules=[1],\n"
         "    disable_profiler=True, max_run=60)\n"
     )
-    found = migrate(source)
+    found = migrate_script(source)
     assert [(one.line, one.construct) for one in found.remaining] == [(2, "rules=[1]")]
     assert [one.construct for one in found.without_loss] == ["disable_profiler=True"]
     assert "StoppingCondition(max_runtime_in_seconds=60)" in found.code
-    found = migrate("from sagemaker.workflow.function_step import step\n@step\ndef f(): ...\n")
+    found = migrate_script(
+        "from sagemaker.workflow.function_step import step\n@step\ndef f(): ...\n"
+    )
     assert found.code.startswith("from sagemaker.mlops.workflow.function_step import step\n")
     assert [one.line for one in found.remaining] == [1]
 
@@ -129,7 +131,7 @@ def test_no_argument_is_dropped_in_silence_and_a_function_as_a_step_is_moved_and
 )
 def test_a_syntax_error_is_told_with_its_own_line(wrong: str, said: str):
     with pytest.raises(DefinitionError, match=said):
-        migrate("x = 1\n" * 58 + f"{wrong}\ny = 2\n")
+        migrate_script("x = 1\n" * 58 + f"{wrong}\ny = 2\n")
 
 
 def test_a_script_without_the_sdk_is_unchanged():
@@ -152,5 +154,5 @@ _V2 = [
 @settings(max_examples=8, deadline=None)
 @given(st.lists(st.sampled_from(_V2), unique=True))
 def test_moving_twice_changes_nothing_more(parts: list[str]):
-    once = migrate("".join(parts)).code
-    assert migrate(once).code == once
+    once = migrate_script("".join(parts)).code
+    assert migrate_script(once).code == once

@@ -11,7 +11,7 @@ import pytest
 
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.migration.facts import MODULES, NAME_MODULES
-from trainyard.migration.rewriting import migrate
+from trainyard.migration.rewriting import migrate_script
 from trainyard.migration.signatures import UNPACKED_REASON, check_signatures
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ STEP = "from sagemaker.workflow.model_step import ModelStep\n"
 
 def unfit(source: str) -> list[str]:
     """Return what does not fit of a script of SDK v2, once it is moved."""
-    moved = migrate(source)
+    moved = migrate_script(source)
     assert not moved.remaining, moved.remaining
     return [
         f"{call.construct}: {call.reason}"
@@ -51,7 +51,7 @@ def test_calls_that_sdk_v3_would_refuse_are_named():
 
 def test_without_sdk_v3_nothing_is_compared(tmp_path: Path):
     venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
-    calls = check_signatures(migrate(MODEL).code, tmp_path / "bare/bin/python")
+    calls = check_signatures(migrate_script(MODEL).code, tmp_path / "bare/bin/python")
     assert (calls.sdk, calls.calls > 0, calls.unfit) == ("", True, ())
     assert check_signatures("print(1)\n", Path(sys.executable)).calls == 0
 

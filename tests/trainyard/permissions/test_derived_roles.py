@@ -21,7 +21,7 @@ from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.permissions.pipeline_subject import Subject, from_file
-from trainyard.permissions.policy_answer import compare
+from trainyard.permissions.policy_answer import compare_policies
 from trainyard.permissions.role_template import derive_policy, list_gaps, list_roles
 from trainyard.permissions.statements import WILDCARD_REASONS, find_forced_wildcards
 from trainyard.permissions.step_requests import BY_PIPELINE, COLLECTORS, NOT_DERIVED, list_job_roles
@@ -173,8 +173,8 @@ def test_who_runs_a_pipeline_cannot_approve_what_it_registers(name: str, subject
 
 def test_ci_may_do_whatever_a_plan_may(subject):
     plan, ci = (derive_policy(subject("prod"), role) for role in ("plan", "ci"))
-    assert {d.kind for d in compare(ci, plan)} == {"shortage"}
-    assert {d.kind for d in compare(plan, ci)} == {"excess"}
+    assert {d.kind for d in compare_policies(ci, plan)} == {"shortage"}
+    assert {d.kind for d in compare_policies(plan, ci)} == {"excess"}
 
 
 def test_jobs_touch_the_prefixes_that_their_requests_name_and_no_others(subject):
@@ -254,16 +254,16 @@ def test_every_change_of_a_derived_policy_is_told(subject):
     """One action, resource or condition less is a shortage (or an excess); more, an excess."""
     for role in names_of(subject("corners")):
         policy = derive_policy(subject("corners"), role)
-        assert compare(policy, json.loads(json.dumps(policy))) == []
+        assert compare_policies(policy, json.loads(json.dumps(policy))) == []
         for index, statement in enumerate(policy["Statement"]):
             for field in ("Action", "Resource"):
                 less = copy.deepcopy(policy)
                 less["Statement"][index][field].pop()
-                assert compare(policy, less), (role, statement["Sid"], field)
+                assert compare_policies(policy, less), (role, statement["Sid"], field)
             for operator in statement.get("Condition", {}):
                 looser = copy.deepcopy(policy)
                 del looser["Statement"][index]["Condition"][operator]
-                assert compare(policy, looser), (role, statement["Sid"], operator)
+                assert compare_policies(policy, looser), (role, statement["Sid"], operator)
 
 
 # definitions of others

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainyard.common.errors import DefinitionError
-from trainyard.permissions.policy_answer import compare
+from trainyard.permissions.policy_answer import compare_policies
 from trainyard.permissions.statements import covers_pattern, minimize_patterns
 
 PATTERNS = st.text("ab*?", max_size=6)
@@ -39,7 +39,7 @@ def allow(actions, resources, condition=None, **more) -> dict:
 
 
 def describe_differences(derived: list[dict], given_: list[dict] | dict) -> list[str]:
-    found = compare({"Statement": derived}, {"Statement": given_})
+    found = compare_policies({"Statement": derived}, {"Statement": given_})
     return [f"{d.kind} {d.action} {d.resource}" for d in found]
 
 
@@ -111,4 +111,4 @@ def test_what_cannot_be_compared_is_refused():
     ):
         describe_differences(NEEDED, [{"Effect": "Allow", "NotAction": "iam:*", "Resource": "*"}])
     with pytest.raises(DefinitionError, match="has no Statement"):
-        compare({"Statement": []}, {"Version": "2012-10-17"})
+        compare_policies({"Statement": []}, {"Version": "2012-10-17"})

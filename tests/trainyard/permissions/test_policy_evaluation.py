@@ -14,7 +14,7 @@ from trainyard.permissions.policy_documents import (
     compile_pattern,
     read_policy,
 )
-from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate
+from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate_request
 
 EXAMPLES = yaml.safe_load(Path(__file__).with_name("published_examples.yaml").read_text())
 CASES = [
@@ -53,7 +53,7 @@ def test_as_the_guide_says(example: dict, case: dict):
         principal(who), case["do"], case.get("to", "*"), values, owner=case.get("owner", "")
     )
     policies = Policies(**several, **kinds, must_name=example.get("must_name", False))
-    decision = evaluate(request, policies)
+    decision = evaluate_request(request, policies)
     if case["is"] == "explicit":
         assert decision.sid and "with an explicit deny in a" in decision.message
     elif case["is"] == "allowed":
@@ -91,7 +91,7 @@ ALL = {"Effect": "Allow", "Action": "*", "Resource": "*"}
 
 def is_request_allowed(request: Request, *documents_: list[dict], **others) -> bool:
     identity = tuple(policy(*document) for document in documents_)
-    return evaluate(request, Policies(identity=identity, **others)).is_allowed
+    return evaluate_request(request, Policies(identity=identity, **others)).is_allowed
 
 
 @given(requests, documents, statements)
@@ -147,7 +147,9 @@ def test_a_key_without_a_known_value_is_named_and_never_matches():
     allow = ALL | {"Sid": "Org", "Condition": {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}}
     request = Request(USER, "s3:GetObject", "arn:aws:s3:::b/a", known_keys=frozenset({"s3:prefix"}))
     for effect in ("Allow", "Deny"):
-        decision = evaluate(request, Policies(identity=(policy(allow | {"Effect": effect}),)))
+        decision = evaluate_request(
+            request, Policies(identity=(policy(allow | {"Effect": effect}),))
+        )
         assert not decision.is_allowed
         assert "the value of the condition key aws:principalorgid" in decision.message
         assert "statement Org of p" in decision.message
@@ -156,7 +158,7 @@ def test_a_key_without_a_known_value_is_named_and_never_matches():
 
 def test_an_operator_that_does_not_exist_is_named():
     allow = ALL | {"Condition": {"StringResembles": {"k": "x"}}}
-    decision = evaluate(Request(USER, "s3:A", "b"), Policies(identity=(policy(allow),)))
+    decision = evaluate_request(Request(USER, "s3:A", "b"), Policies(identity=(policy(allow),)))
     assert "there is no condition operator StringResembles" in decision.message
 
 
@@ -178,12 +180,12 @@ def test_a_document_that_is_no_policy_is_refused(document, says):
 
 def test_the_sentence_is_awss():
     request = Request(principal("r/s"), "sagemaker:CreateModel", "arn:x")
-    assert evaluate(request, Policies()).message == (
+    assert evaluate_request(request, Policies()).message == (
         f"User: arn:aws:sts::{ACCOUNT}:assumed-role/r/s is not authorized to perform: "
         "sagemaker:CreateModel on resource: arn:x because no identity-based policy allows the "
         "sagemaker:CreateModel action"
     )
     deny = policy(ALL | {"Sid": "No", "Effect": "Deny"}, name="limits")
-    assert evaluate(request, Policies(boundary=deny)).message.endswith(
+    assert evaluate_request(request, Policies(boundary=deny)).message.endswith(
         "with an explicit deny in a permissions boundary (statement No of limits)"
     )

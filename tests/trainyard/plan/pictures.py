@@ -18,15 +18,15 @@ from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
 from pipelines.delivery.recipe_plan import describe_changed_files, with_budget
 from pipelines.recipe.environments import resolve_account
-from pipelines.recipe.read_recipe import load
+from pipelines.recipe.read_recipe import load_recipe
 from trainyard.foresight.interval import Spread
 from trainyard.language.expressions import resolve_parameters
 from trainyard.plan.cache_prediction import History, Run, StepRun
-from trainyard.plan.definition_diff import compare
+from trainyard.plan.definition_diff import diff_definitions
 from trainyard.plan.deployed_pipeline import DeployedPipeline
 from trainyard.plan.pipeline_plan import Drift, Plan, create_plan
 from trainyard.plan.plan_display import render_plan
-from trainyard.plan.prices import load as load_prices
+from trainyard.plan.prices import load_prices
 from trainyard.plan.run_cost import Foreseen, Foresight, NotForeseen
 
 HERE = Path(__file__).parent
@@ -161,7 +161,7 @@ class Studio:
             edit(checkout)
         original, definition.CHECKOUT = definition.CHECKOUT, checkout
         try:
-            recipe = load(HERE / "recipe.yaml", overrides)
+            recipe = load_recipe(HERE / "recipe.yaml", overrides)
             return build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
         finally:
             definition.CHECKOUT = original
@@ -178,7 +178,7 @@ class Studio:
         found = DeployedPipeline(ARN, there, datetime(2026, 11, 20, 16, 5, tzinfo=UTC), "somebody")
         drift = Drift(kind="none")
         if change.drift:
-            diff = compare(recorded, there)
+            diff = diff_definitions(recorded, there)
             drift = Drift(kind="edited", diff=diff, by="user/alice", since=found.changed_at)
         plan = create_plan(
             wanted.state,

@@ -20,7 +20,7 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.emulator.sagemaker.pipelines import step_cache
-from trainyard.plan.cache_prediction import History, predict
+from trainyard.plan.cache_prediction import History, predict_outcomes
 
 pytestmark = pytest.mark.long
 
@@ -100,7 +100,7 @@ def predict_answers(
 ) -> dict[str, tuple]:
     found = aws.sm.list_pipelines(PipelineNamePrefix=name)["PipelineSummaries"]
     history = History(aws.sm, name if found else None)
-    outcomes = predict(body, name, history, now or datetime.now(UTC))
+    outcomes = predict_outcomes(body, name, history, now or datetime.now(UTC))
     return {each.step: (each.answer, each.why) for each in outcomes}
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.trainyard.plan.pictures import Change, Studio
 from trainyard.plan.definition_diff import (
-    compare,
+    diff_definitions,
     flatten_fields,
     format_path,
     format_reference,
@@ -68,7 +68,7 @@ def test_a_change_of_any_value_is_seen_in_its_step(studio: Studio):
         for key in path[:-1]:
             inside = inside[key]
         inside[path[-1]] = f"{inside[path[-1]]} changed"
-        diff = compare(base, replace(base, definition=json.dumps(body)))
+        diff = diff_definitions(base, replace(base, definition=json.dumps(body)))
         assert diff, path
         name = owner(base.document, path)
         is_name = path[-1] == "Name" and owner(base.document, path[:-1]) == inside["Name"][:-8]
@@ -84,7 +84,7 @@ def test_a_change_of_any_value_is_seen_in_its_step(studio: Studio):
 def test_a_change_to_a_state_and_back_is_the_same_change(studio: Studio):
     change = Change(("train.loop.strategy=fsdp", "retry.max_attempts=2", "data.input=s3://abc/d"))
     one, other = studio.base.state, studio.compile_change(change).state
-    there, back = compare(one, other), compare(other, one)
+    there, back = diff_definitions(one, other), diff_definitions(other, one)
     swap = {"+": "-", "-": "+", "~": "~"}
 
     def every(found) -> list:
@@ -92,7 +92,7 @@ def test_a_change_to_a_state_and_back_is_the_same_change(studio: Studio):
 
     turned = {(swap[c.sign], c.path, c.new, c.old) for c in every(back)}
     assert {(c.sign, c.path, c.old, c.new) for c in every(there)} == turned
-    assert not compare(one, one)
+    assert not diff_definitions(one, one)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_change_to_a_state_and_back_is_the_same_change(studio: Studio):
     ],
 )
 def test_fields_are_known_by_their_names(old: dict, new: dict, told: str):
-    diff = compare(state(pipeline(step(**old))), state(pipeline(step(**new))))
+    diff = diff_definitions(state(pipeline(step(**old))), state(pipeline(step(**new))))
     changes = sorted(diff.steps[0].changes, key=lambda c: c.sign != "-")
     assert "; ".join(f"{c.sign} {c.path} {c.old} {c.new}" for c in changes) == told
 
@@ -142,12 +142,12 @@ def test_fields_are_known_by_their_names(old: dict, new: dict, told: str):
 def test_what_is_around_the_steps_and_their_order(studio: Studio):
     base = studio.base.state
     changed = replace(base, role="arn:aws:iam::1:role/x", max_parallel_steps=8, tags={"a": "b"})
-    paths = {f"{c.sign} {c.path}" for c in compare(base, changed).pipeline}
+    paths = {f"{c.sign} {c.path}" for c in diff_definitions(base, changed).pipeline}
     changed_paths = {"~ RoleArn", "~ MaxParallelExecutionSteps", "- Tags[project]", "+ Tags[a]"}
     assert paths == changed_paths
     body = copy.deepcopy(base.document)
     body["Steps"].reverse()
-    found = compare(base, replace(base, definition=json.dumps(body)))
+    found = diff_definitions(base, replace(base, definition=json.dumps(body)))
     assert "order" in found.pipeline[0].note and not found.steps
 
 
@@ -156,7 +156,7 @@ def test_a_parameter_tells_where_it_lands():
     use = {"ClusterConfig": {"InstanceCount": {"Get": "Parameters.N"}}}
     one = pipeline(step(ProcessingResources=use), Parameters=[parameter])
     other = pipeline(step(ProcessingResources=use), Parameters=[parameter | {"DefaultValue": 2}])
-    found = compare(state(one), state(other))
+    found = diff_definitions(state(one), state(other))
     assert (found.parameters[0].old, found.parameters[0].new) == ("1", "2")
     assert found.parameters[0].note == "in A InstanceCount"
     assert found.changed_steps == {"A"} and not found.steps

@@ -11,7 +11,7 @@ from pipelines.start import start
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, pipeline, train_step
 from tests.trainyard.plan.test_cache_prediction import EXECUTION, cache, join, output, step
 from trainyard.plan import pipeline_plan as looking
-from trainyard.plan.cache_prediction import History, predict
+from trainyard.plan.cache_prediction import History, predict_outcomes
 from trainyard.plan.pipeline_plan import apply_parameters, find_overwritten
 
 pytestmark = pytest.mark.long
@@ -55,7 +55,7 @@ def list_overwritten(
     aws: Cloud, body: dict | None = None, name: str = NAME, **given: str
 ) -> list[str]:
     started = apply_parameters(body or document(), given)
-    outcomes = predict(started, name, History(aws.sm, name), datetime.now(UTC))
+    outcomes = predict_outcomes(started, name, History(aws.sm, name), datetime.now(UTC))
     assert body is None or {each.answer for each in outcomes} == {"cached"}
     return [str(each) for each in find_overwritten(aws.s3, started, outcomes)]
 
@@ -85,7 +85,7 @@ def test_what_was_overwritten_or_added_is_counted_and_the_newest_named(
 
 def test_what_cannot_be_listed_is_said_and_stops_nobody(aws: Cloud):
     body = document()
-    outcomes = predict(body, NAME, History(aws.sm, NAME), datetime.now(UTC))
+    outcomes = predict_outcomes(body, NAME, History(aws.sm, NAME), datetime.now(UTC))
     body["Parameters"][0]["DefaultValue"] = "s3://no-such-bucket/raw"
     (said,) = [str(each) for each in find_overwritten(aws.s3, body, outcomes) if each.list_error]
     assert said.endswith("read: it cannot be listed (NoSuchBucket)")
@@ -107,7 +107,7 @@ def test_a_step_whose_result_was_deleted_runs_and_so_does_what_follows(aws: Clou
 
     def predict_steps() -> dict[str, tuple[str, str]]:
         history = History(aws.sm, NAME, s3=aws.s3)
-        found = predict(document(), NAME, history, datetime.now(UTC))
+        found = predict_outcomes(document(), NAME, history, datetime.now(UTC))
         return {each.step: (each.answer, each.why) for each in found}
 
     assert [answer for answer, _ in predict_steps().values()] == ["cached", "cached"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainyard.common.errors import ServiceError
-from trainyard.plan.prices import TABLE, load, refresh
+from trainyard.plan.prices import TABLE, load_prices, refresh_prices
 
 
 def test_every_price_of_the_repository_names_its_source():
@@ -24,13 +24,13 @@ def test_every_price_of_the_repository_names_its_source():
 
 
 def test_a_price_is_marked_where_it_was_derived():
-    prices = load("us-east-1")
+    prices = load_prices("us-east-1")
     assert (prices.find_hourly("training", "ml.m5.xlarge").usd, prices.date) == (0.23, "2026-09-25")
     assert not prices.find_hourly("training", "ml.m5.xlarge").is_estimated
     assert prices.find_hourly("training", "ml.p4d.24xlarge").is_estimated
     assert prices.find_hourly("training", "ml.unheard.of") is None
-    assert load("mars-north-1").date is None
-    assert load("mars-north-1").find_hourly("training", "ml.m5.large") is None
+    assert load_prices("mars-north-1").date is None
+    assert load_prices("mars-north-1").find_hourly("training", "ml.m5.large") is None
 
 
 def product(usage: str, usd: str, storage: str = "") -> str:
@@ -102,9 +102,9 @@ def price_list(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict]]:
 def test_a_refresh_replaces_the_prices_of_a_region_and_no_others(tmp_path: Path, price_list):
     table = tmp_path / "prices.json"  # which begins with the shipped one
     before = json.loads(TABLE.read_text())
-    assert refresh("eu-west-1", table) == 5
+    assert refresh_prices("eu-west-1", table) == 5
     assert [each["ServiceCode"] for each in price_list] == ["AmazonSageMaker"] * 2
-    prices = load("eu-west-1", table)
+    prices = load_prices("eu-west-1", table)
     assert prices.find_hourly("training", "ml.p4d.24xlarge").usd == 27.7
     assert not prices.find_hourly("processing", "ml.m5.xlarge").is_estimated
     assert prices.find_hourly("training", "ml.g5.xlarge") is None  # it is listed no more
@@ -117,12 +117,12 @@ def test_a_refresh_replaces_the_prices_of_a_region_and_no_others(tmp_path: Path,
     assert '"ml.m5.xlarge": {"usd": 0.257, "source": "GetProducts"}' in after
     assert [path.name for path in tmp_path.iterdir()] == ["prices.json"]
     with pytest.raises(ServiceError, match="AWS lists no training or no processing there"):
-        refresh("mars-north-1", table)
+        refresh_prices("mars-north-1", table)
     assert table.read_text() == after
 
 
 def test_the_table_may_be_a_file_of_ones_own(tmp_path: Path, run_python):
-    program = "from trainyard.plan.prices import TABLE, load; print(load('eu-west-1').date, TABLE)"
+    program = "from trainyard.plan.prices import *; print(load_prices('eu-west-1').date, TABLE)"
     own = tmp_path / "own.json"
     tree = json.loads(TABLE.read_text()) | {"regions": {"eu-west-1": {"date": "2026-11-27"}}}
     own.write_text(json.dumps(tree))

@@ -11,8 +11,8 @@ import pytest
 
 from tests.trainyard.plan.pictures import HERE, SECONDS, Change, Studio, _run
 from trainyard.foresight.interval import Spread
-from trainyard.plan.cache_prediction import History, predict
-from trainyard.plan.prices import HOURS_A_MONTH, load
+from trainyard.plan.cache_prediction import History, predict_outcomes
+from trainyard.plan.prices import HOURS_A_MONTH, load_prices
 from trainyard.plan.run_cost import (
     NOTHING,
     UNKNOWN,
@@ -22,13 +22,13 @@ from trainyard.plan.run_cost import (
     NotForeseen,
     Range,
     compute_total,
-    estimate,
+    estimate_costs,
     parse_tuning_jobs,
 )
 
 pytestmark = pytest.mark.long
 
-PRICES = load("us-east-1", HERE / "prices.json")
+PRICES = load_prices("us-east-1", HERE / "prices.json")
 
 
 def costs(
@@ -48,8 +48,8 @@ def costs(
         longer = replace(train, end_time=train.start_time + timedelta(seconds=each))
         steps = {**run.steps, "Train": longer}
         history.runs.append(replace(run, arn=f"{run.arn}{number}", steps=steps))
-    outcomes = predict(made.document, made.name, history, datetime.now(UTC))
-    found = estimate(made.document, outcomes, history, prices, foresight)
+    outcomes = predict_outcomes(made.document, made.name, history, datetime.now(UTC))
+    found = estimate_costs(made.document, outcomes, history, prices, foresight)
     return {cost.step: cost for cost in found}, compute_total(made.document, found), found
 
 
@@ -185,7 +185,9 @@ def tuning(**limits: Any) -> Cost:
     step = {"Name": "Tune", "Type": "Tuning", "Arguments": arguments}
     document = {"Version": "2020-12-01", "Parameters": [count], "Steps": [step]}
     history = History(None, None)
-    [cost] = estimate(document, predict(document, "p", history, datetime.now(UTC)), history, PRICES)
+    [cost] = estimate_costs(
+        document, predict_outcomes(document, "p", history, datetime.now(UTC)), history, PRICES
+    )
     return cost
 
 

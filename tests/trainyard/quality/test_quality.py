@@ -13,7 +13,7 @@ from scipy.stats import ks_2samp
 from sklearn import metrics as sk
 
 from trainyard.quality import constraints, job, model_quality
-from trainyard.quality.model_quality import DataError, Table, read
+from trainyard.quality.model_quality import DataError, Table, read_tables
 
 pytestmark = pytest.mark.long
 
@@ -23,7 +23,7 @@ BASE = COLUMNS + "".join(f"{20 + i % 40},{1.5 + i / 1000},{'AB'[i % 2]}\n" for i
 
 def table(folder: Path, text: str, form: dict[str, Any]) -> Table:
     (folder / "data").write_text(text)
-    return read(folder, form)
+    return read_tables(folder, form)
 
 
 def analyse_text(folder: Path, text: str, baseline: Path | None = None, **more: str) -> Path:
@@ -213,7 +213,9 @@ def test_regression_and_its_deviation_from_200_rows(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     truth = random.normal(size=250)
     said = truth + random.normal(0, 0.1, 250)
-    document = model_quality.describe(two_columns(truth, said), "Regression", ATTRIBUTES)
+    document = model_quality.describe_predictions(
+        two_columns(truth, said), "Regression", ATTRIBUTES
+    )
     expected = {
         "mae": sk.mean_absolute_error(truth, said),
         "mse": sk.mean_squared_error(truth, said),
@@ -222,12 +224,16 @@ def test_regression_and_its_deviation_from_200_rows(tmp_path: Path) -> None:
     }
     assert values(document, "regression_metrics") == pytest.approx(expected)
     assert 0 < document["regression_metrics"]["mae"]["standard_deviation"] < 0.01
-    few = model_quality.describe(two_columns(truth[:9], said[:9]), "Regression", ATTRIBUTES)
+    few = model_quality.describe_predictions(
+        two_columns(truth[:9], said[:9]), "Regression", ATTRIBUTES
+    )
     assert few["regression_metrics"]["mae"]["standard_deviation"] == "NaN"
-    limits = model_quality.suggest(document)
+    limits = model_quality.suggest_metric_constraints(document)
     assert limits["regression_constraints"]["r2"]["comparison_operator"] == "LessThanThreshold"
     assert model_quality.find_violations(document, limits) == []
-    worse = model_quality.describe(two_columns(truth, said + 1), "Regression", ATTRIBUTES)
+    worse = model_quality.describe_predictions(
+        two_columns(truth, said + 1), "Regression", ATTRIBUTES
+    )
     broken = model_quality.find_violations(worse, limits)
     assert {entry["metric_name"] for entry in broken} == {"mae", "mse", "rmse", "r2"}
     assert "was GreaterThanThreshold '0.0" in broken[0]["description"]
@@ -238,7 +244,9 @@ def test_two_classes_from_probabilities(pairs: list[tuple[bool, int]]) -> None:
     truth = [int(one) for one, _ in pairs]
     chances = [score / 10 for _, score in pairs]
     given_ = {"ground_truth_attribute": "truth", "probability_attribute": "said"}
-    document = model_quality.describe(two_columns(truth, chances), "BinaryClassification", given_)
+    document = model_quality.describe_predictions(
+        two_columns(truth, chances), "BinaryClassification", given_
+    )
     found_ = values(document, "binary_classification_metrics")
     said = [int(chance > 0.5) for chance in chances]
     for name in ("recall", "precision", "f1"):
@@ -251,13 +259,15 @@ def test_two_classes_from_probabilities(pairs: list[tuple[bool, int]]) -> None:
 def test_several_classes_and_columns_that_are_not_there() -> None:
     truth, said = ["a", "b", "c", "a"], ["a", "b", "a", "a"]
     columns = two_columns(truth, said)
-    document = model_quality.describe(columns, "MulticlassClassification", ATTRIBUTES)
+    document = model_quality.describe_predictions(columns, "MulticlassClassification", ATTRIBUTES)
     expected = sk.f1_score(truth, said, average="weighted")
     found_ = values(document, "multiclass_classification_metrics")
     assert found_["weighted_f1"] == pytest.approx(expected)
     matrix = document["multiclass_classification_metrics"]["confusion_matrix"]
     assert matrix["c"] == {"a": 1, "b": 0, "c": 0}
     with pytest.raises(DataError, match="no column 'label'; the data set has truth, said"):
-        model_quality.describe(columns, "Regression", {"ground_truth_attribute": "label"})
+        model_quality.describe_predictions(
+            columns, "Regression", {"ground_truth_attribute": "label"}
+        )
     with pytest.raises(DataError, match="is 'a': a number is expected"):
-        model_quality.describe(columns, "Regression", ATTRIBUTES)
+        model_quality.describe_predictions(columns, "Regression", ATTRIBUTES)

@@ -10,7 +10,7 @@ import pytest
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, taken_for_aws, train_step, until
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.errors import ServiceError
-from trainyard.permissions.role_template import read
+from trainyard.permissions.role_template import parse_template
 from trainyard.runs.end_message import announce, build_function_zip
 
 pytestmark = pytest.mark.long
@@ -55,7 +55,9 @@ def test_the_packed_function_tells_a_topic_of_a_run_that_failed(aws: Cloud):
     url = sqs.create_queue(QueueName="read")["QueueUrl"]
     attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
     sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=attributes["QueueArn"])
-    made = read((INFRA / "messages.yaml").read_text(encoding="utf-8"), "messages.yaml")["Resources"]
+    made = parse_template((INFRA / "messages.yaml").read_text(encoding="utf-8"), "messages.yaml")[
+        "Resources"
+    ]
     functions.create_function(
         FunctionName="tell",
         Runtime="python3.11",

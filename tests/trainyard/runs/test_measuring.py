@@ -11,7 +11,7 @@ from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
 from trainyard.foresight.measured_corrections import Measurement
 from trainyard.foresight.setting import Setting
-from trainyard.foresight.step_time import foresee
+from trainyard.foresight.step_time import predict_step_time
 from trainyard.runs import training_speed
 from trainyard.runs.execution import Step
 from trainyard.runs.training_speed import measure_trainings
@@ -79,14 +79,16 @@ def learn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(training_speed, "Execution", lambda arn, region: RUNS[arn])
     monkeypatch.setattr(training_speed, "list_executions", lambda region: [*RUNS])
     place = tmp_path / "calibration.json"
-    return lambda which: list(training_speed.calibrate(which, lambda job: SETTING, path=place))
+    return lambda which: list(
+        training_speed.calibrate_forecasts(which, lambda job: SETTING, path=place)
+    )
 
 
 def test_executions_move_what_is_foreseen_and_a_job_counts_once(learn, tmp_path: Path):
     said = learn("all")
     place = tmp_path / "calibration.json"
-    shipped = foresee(SETTING).step_seconds.p50
-    corrected = measured_corrections.read(place).time(SETTING).step_seconds.p50
+    shipped = predict_step_time(SETTING).step_seconds.p50
+    corrected = measured_corrections.read_measured_runs(place).time(SETTING).step_seconds.p50
     assert min(shipped, 1.52) < corrected < max(shipped, 1.52)
     [told] = [line for line in said if "a step on" in line]
     assert "1.52 s a step on 8 × H100-80 (3 lines)" in told and str(place) in said[-1]

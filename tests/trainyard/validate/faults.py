@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trainyard.validate import Finding, check
+from trainyard.validate import Finding, check_definition
 
 FOLDER = Path(__file__).parent / "definitions"
 BASES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -48,7 +48,7 @@ class Fault:
 
     def find_findings(self) -> list[Finding]:
         """What validation says of the definition with the mistake in it."""
-        return check(json.dumps(self.edit.make_definition()))
+        return check_definition(json.dumps(self.edit.make_definition()))
 
 
 def seed(rule: str, *edits: Edit) -> list[Fault]:
@@ -61,7 +61,7 @@ def make_warnings(rule: str, *edits: Edit) -> list[Fault]:
 
 def errors(body: str) -> list[Finding]:
     """What validation refuses; the rules table warns of much that is only expensive."""
-    return [finding for finding in check(body) if finding.severity == "error"]
+    return [finding for finding in check_definition(body) if finding.severity == "error"]
 
 
 @cache

@@ -11,7 +11,7 @@ import pytest
 from tests.trainyard.validate.corpus import FAULTS
 from tests.trainyard.validate.faults import BASES, FOLDER, Fault, errors, get, inside, load
 from tests.trainyard.validate.mutations import mistakes, mutate, nodes
-from trainyard.validate import check
+from trainyard.validate import check_definition
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +41,7 @@ def test_whatever_stands_anywhere_there_is_an_answer():
         for _ in range(rng.randint(1, 6)):
             (*before, last), _ = rng.choice(list(nodes(document)))
             inside(document, before)[last] = copy.deepcopy(rng.choice(odd))
-        assert isinstance(check(json.dumps(document)), list)
+        assert isinstance(check_definition(json.dumps(document)), list)
 
 
 BODY = (FOLDER / "training.json").read_text()
@@ -59,7 +59,9 @@ BODY = (FOLDER / "training.json").read_text()
     ],
 )
 def test_text_that_is_no_json(body: str, rule: str, said: str):
-    assert any(finding.rule == rule and said in finding.problem for finding in check(body))
+    assert any(
+        finding.rule == rule and said in finding.problem for finding in check_definition(body)
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_text_that_is_no_json(body: str, rule: str, said: str):
     ],
 )
 def test_a_misspelt_name_is_answered_with_the_nearest(right, wrong, rule, fix):
-    found = check(BODY.replace(right, wrong))
+    found = check_definition(BODY.replace(right, wrong))
     assert {finding.fix for finding in found if finding.rule == rule} == {fix}
 
 
@@ -92,7 +94,7 @@ def test_errors_come_before_warnings():
     document = json.loads(BODY)
     document["Parameters"].append({"Name": "Idle", "Type": "String"})
     document["Steps"][0]["Arguments"]["RoleArn"] = "x"
-    found = [f.severity for f in check(json.dumps(document))]
+    found = [f.severity for f in check_definition(json.dumps(document))]
     assert found == sorted(found) and set(found) == {"error", "warning"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.trainyard.validate.faults import BASES, Edit, errors, load, put
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import NESTED_KEYS, STEP_TYPES
-from trainyard.validate import check, step_properties
+from trainyard.validate import check_definition, step_properties
 
 pytestmark = pytest.mark.long
 
@@ -66,7 +66,7 @@ def test_they_have_every_step_type():
 def compile_recipe(name: str, *overrides: str) -> str:
     from pipelines.definition import build
     from pipelines.recipe.environments import resolve_account
-    from pipelines.recipe.read_recipe import load as read
+    from pipelines.recipe.read_recipe import load_recipe as read
 
     recipe = read(Path(f"recipes/{name}.yaml"), overrides)
     return build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None).body
@@ -118,7 +118,7 @@ def test_a_botocore_older_than_a_step_type_is_said_and_refuses_nothing(monkeypat
     [job] = [step for step in document["Steps"] if step["Type"] == "Job"]
     reference = {"Get": f"Steps.{job['Name']}.JobArn"}
     fail = {"Name": "f", "Type": "Fail", "Arguments": {"ErrorMessage": reference}}
-    found = check(json.dumps({**document, "Steps": [*document["Steps"], fail]}))
+    found = check_definition(json.dumps({**document, "Steps": [*document["Steps"], fail]}))
     assert not [each for each in found if each.severity == "error"]
     [said] = [each for each in found if each.rule == "not-checked"]
     assert "does not know CreateJobRequest" in said.problem

@@ -18,7 +18,7 @@ from training.data.dataset import Dataset
 from training.data.manifest import Samples
 from training.data.shard_writer import count_samples, slice_samples
 from training.defaults.default_scores import Batches
-from training.workloads import Workload, WorkloadSpec, load, load_spec
+from training.workloads import Workload, WorkloadSpec, load_spec, load_workload
 
 # A workload on its sample data, for use by the contract's rules.
 
@@ -56,7 +56,7 @@ class Trial:
 
     def create_workload(self) -> Workload:
         """Create a new workload, as the train job does."""
-        workload = load(self.name, self.settings, self.folder / "train")
+        workload = load_workload(self.name, self.settings, self.folder / "train")
         workload.fit(self.train)
         return workload
 

@@ -30,7 +30,7 @@ def build_environment(seed: int) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": str(seed), "OMP_NUM_THREADS": "1"}
 
 
-def shard(
+def run_shard_jobs(
     name: str, settings: str, raw: Path, work: Path, *, folders: Sequence[str] = TWICE
 ) -> Mapping[str, str]:
     """Run one shard job per folder in ``work``, concurrently.

@@ -138,7 +138,9 @@ def check_export(trial: Trial) -> Iterator[Fault]:
         return
     with tempfile.TemporaryDirectory() as name:
         description = {"workload": trial.name, "workload_config": dict(trial.settings)}
-        artifact.save(Path(name), LocalWeights(state), trial.shared_workload, description, [])
+        artifact.save_artifact(
+            Path(name), LocalWeights(state), trial.shared_workload, description, []
+        )
         workload, reopened_model, _ = artifact.open_artifact(Path(name))
     with switch_mode(model, training=False), torch.no_grad():
         before, _ = compute_loss(trial.shared_workload, model, trial.make_batch())

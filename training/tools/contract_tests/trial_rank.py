@@ -77,7 +77,7 @@ def main() -> None:
                 os.environ["MASTER_PORT"] = str(case.port)
             results[case.name] = Result()
             try:
-                _train(trial, case, results[case.name])
+                _run_case(trial, case, results[case.name])
             except _TrainingInterrupt:
                 pass
             except Exception as error:
@@ -89,7 +89,7 @@ def main() -> None:
         Path(plan["out"] + os.environ.get("RANK", "0")).write_text(json.dumps(summary))
 
 
-def _train(trial: Trial, case: Case, result: Result) -> None:
+def _run_case(trial: Trial, case: Case, result: Result) -> None:
     """Train as ``case`` says, and fill ``result`` with losses and the hash of the weights."""
     config = TrainConfig(**case.config)
     workload = trial.create_workload()

@@ -20,7 +20,7 @@ from training.tools.contract_tests import (
     state_rules,
 )
 from training.tools.contract_tests.contract import RULES, Rule, Trial, Verdict, check_rules
-from training.tools.contract_tests.packing_rules import TWICE, shard
+from training.tools.contract_tests.packing_rules import TWICE, run_shard_jobs
 from training.workloads import load_spec, read_settings
 from trainyard.common.errors import TrainyardError, suggest_nearest
 
@@ -71,7 +71,7 @@ def check_workload(
     yield from check_rules(trial, imports)
     needs_second = any(rule.check is packing_rules.check_packing for rule in other_rules)
     folders = TWICE if needs_second else TWICE[:1]
-    for reason in shard(name, settings, raw, work, folders=folders).values():
+    for reason in run_shard_jobs(name, settings, raw, work, folders=folders).values():
         if reason:
             raise TrainyardError(f"{raw}: the shard step failed on it:\n{reason[-2000:]}")
     yield from check_rules(trial, other_rules)
@@ -95,7 +95,7 @@ def main(
     try:
         with tempfile.TemporaryDirectory() as work:
             for verdict in check_workload(workload, config, data.resolve(), Path(work), only or ()):
-                _show(verdict)
+                _print_verdict(verdict)
                 faults += len(verdict.faults)
     except TrainyardError as error:
         console.print(f"error: {error}", markup=False, style="red")
@@ -105,7 +105,7 @@ def main(
     raise typer.Exit(1 if faults else 0)
 
 
-def _show(verdict: Verdict) -> None:
+def _print_verdict(verdict: Verdict) -> None:
     """Print a verdict, with a table for each fault."""
     name, says = verdict.rule.name, verdict.rule.says
     if verdict.why_not:

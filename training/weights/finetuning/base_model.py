@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor, nn
 
-from training.export.weight_location import fill as fill_exported
+from training.export.weight_location import fill_weights as fill_exported
 from training.export.weight_location import retie_weights
 from training.weights.finetuning import hugging_face_folder, lora
 from training.weights.finetuning.hugging_face_folder import ARCHIVE
@@ -111,7 +111,7 @@ def _read_unpacked(
     if asked_as_folder:
         _check_same_model(workload, name, description, uri)
     return retie_weights(
-        build_model.read(model, hugging_face_folder.list_weight_files(folder)), description
+        build_model.read_tensors(model, hugging_face_folder.list_weight_files(folder)), description
     )
 
 
@@ -170,7 +170,7 @@ def _read_folder(
 ) -> dict[str, Tensor]:
     description = hugging_face_folder.read_config(folder)
     _check_same_model(workload, name, description, uri)
-    tensors = build_model.read(model, hugging_face_folder.list_weight_files(folder))
+    tensors = build_model.read_tensors(model, hugging_face_folder.list_weight_files(folder))
     with build_model.record_changes(model):
         used = {*workload.export(workload.restore(tensors))[0]}
         # A weight that does not exist in the model would be lost silently.

@@ -40,12 +40,12 @@ def apply_tuning(model: nn.Module, workload: Workload, tuning: Tuning, seed: int
     Raises:
         TrainingError: a pattern or target matches nothing in this model.
     """
-    freeze(model, tuning.freeze)
+    freeze_weights(model, tuning.freeze)
     if tuning.adapters:
         inject_adapters(model, workload, tuning.adapters, seed)
 
 
-def freeze(model: nn.Module, patterns: tuple[str, ...]) -> None:
+def freeze_weights(model: nn.Module, patterns: tuple[str, ...]) -> None:
     """Freeze the weights whose names match a pattern; ``*`` stands for any characters.
 
     Raises:

@@ -25,10 +25,10 @@ from training.weights.initial.initial_values import (
     ExistingValue,
     Part,
     Value,
-    fill,
     list_named_tensors,
     list_values,
-    replace,
+    materialize_tensors,
+    replace_tensors,
 )
 from training.weights.initial.recorder import NotRecordable, Recorder
 from training.weights.initial.replay import RecorderProtocol, Step, View, WholeValue, name_draws
@@ -191,7 +191,7 @@ def record_changes(model: nn.Module | None) -> Iterator[None]:
     _finish_recording(model)
 
 
-def read(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
+def read_tensors(model: nn.Module | None, paths: Iterable[Path]) -> dict[str, Tensor]:
     """Return the tensors of safetensors files, to be written into ``model`` within
     ``record_changes``.
 
@@ -225,7 +225,7 @@ def materialize_model(model: nn.Module, device: torch.device | None = None) -> n
     """Return the model with all its initial values in memory, by default on the CPU."""
     initial_values = find_initial_values(model)
     if initial_values is not None:
-        fill(model, initial_values, device or torch.device("cpu"))
+        materialize_tensors(model, initial_values, device or torch.device("cpu"))
         delattr(model, ATTRIBUTE)
     return model
 
@@ -283,7 +283,7 @@ def _finish_recording(model: nn.Module) -> None:
     """
     recorder = find_recorder(model)
     assert recorder is not None  # noqa: S101
-    replace(
+    replace_tensors(
         model,
         lambda tensor: (
             tensor

@@ -76,14 +76,14 @@ def draw_bits(key: int, runs: Runs) -> np.ndarray:
         span = int(runs.starts[-1]) + runs.length - first
         # The bits between the runs are computed, too, so the span is limited.
         if span < 64 * CHUNK:
-            words[: runs.count] = _read(key, first, span)[runs.list_indices() - first]
+            words[: runs.count] = _draw_words(key, first, span)[runs.list_indices() - first]
             return words
     for offset, start in zip(range(0, runs.count, runs.length or 1), runs.starts, strict=False):
-        words[offset : offset + runs.length] = _read(key, int(start), runs.length)
+        words[offset : offset + runs.length] = _draw_words(key, int(start), runs.length)
     return words
 
 
-def _read(key: int, start: int, count: int) -> np.ndarray:
+def _draw_words(key: int, start: int, count: int) -> np.ndarray:
     """Return the random words of ``count`` consecutive elements."""
     skip = start % LANES
     return np.random.Philox(key=key, counter=start // LANES).random_raw(count + skip)[skip:]

@@ -50,7 +50,7 @@ def compute_part_at(
     sizes.
     """
     part = [*make_whole_part(shape)]
-    for dimension in _order(placements):
+    for dimension in _order_dimensions(placements):
         cut, index = placements[dimension].dim, coordinate[dimension]
         # Cut as torch.chunk does: pieces of equal length, the last ones shorter or empty.
         bounds = part[cut]
@@ -61,7 +61,7 @@ def compute_part_at(
     return tuple(part)
 
 
-def _order(placements: Sequence) -> list[int]:
+def _order_dimensions(placements: Sequence) -> list[int]:
     """Return the mesh's dimensions in the order in which they cut the tensor.
 
     fully_shard cuts what tensor parallelism has already cut, although fully_shard's dimension comes
@@ -161,7 +161,7 @@ Values = Mapping[str, Value]
 
 
 @torch.no_grad()
-def fill(
+def materialize_tensors(
     model: nn.Module, values: Values, device: torch.device, weights: torch.device | None = None
 ) -> None:
     """Allocate memory on ``device`` for every tensor on meta, and write its part of its initial
@@ -187,7 +187,7 @@ def fill(
         target_device = weights if weights and isinstance(tensor, nn.Parameter) else device
         return torch.empty_like(tensor, device=target_device) if tensor.is_meta else tensor
 
-    replace(model, allocate_tensor)
+    replace_tensors(model, allocate_tensor)
     real_tensors = list_named_tensors(model)
     for name in names_by_id.values():
         tensor = real_tensors[name]
@@ -200,7 +200,7 @@ def list_named_tensors(model: nn.Module) -> dict[str, Tensor]:
     return {**dict(parameters), **dict(model.named_buffers(remove_duplicate=False))}
 
 
-def replace(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
+def replace_tensors(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> None:
     """Replace every parameter and buffer by the result of ``convert``, which is called once for
     tied ones.
 

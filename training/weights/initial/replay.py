@@ -167,7 +167,7 @@ def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) 
         if step.func in DRAW_FUNCTIONS:
             target = step.writes[0] if step.writes else step.makes[0]
             assert target is not None  # random numbers are drawn into new storages
-            _draw(recorder, step, target, materialize_view(target))
+            _draw_into_view(recorder, step, target, materialize_view(target))
             continue
         for output, result in zip(
             step.makes, _run_step(recorder, step, materialize_view), strict=True
@@ -192,7 +192,7 @@ def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]
     return [output for output in outputs if isinstance(output, Tensor)]
 
 
-def _draw(recorder: RecorderProtocol, step: Step, lies: View, into: Tensor) -> None:
+def _draw_into_view(recorder: RecorderProtocol, step: Step, lies: View, into: Tensor) -> None:
     """Draw numbers into a view; an element's number depends only on its index in the storage."""
     key = derive_key(recorder.seed, str(step.key))
     numbers = DRAW_FUNCTIONS[step.func](step.map_arguments_by_name())

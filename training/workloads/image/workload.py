@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from training.data.dataset import Dataset, Share
-from training.data.loader import Preparation, split
+from training.data.loader import Preparation, split_batch
 from training.data.manifest import Samples
 from training.data.shard_writer import hash_samples
 from training.scores import Block
@@ -433,7 +433,7 @@ def fit_baselines(
             f"the {count} training images that the baselines may use have {seen_count} of "
             f"{class_count} classes; raise evaluate.baseline_units"
         )
-    model = _fit(design, targets, _find_best_strength(design, targets))
+    model = _fit_logistic_regression(design, targets, _find_best_strength(design, targets))
     shares = np.log(classes.shares)
     return {
         "logistic_regression": lambda samples: _compute_logits(
@@ -445,7 +445,7 @@ def fit_baselines(
 
 def build_regression_rows(config: ImageConfig, samples: Samples) -> np.ndarray:
     """Return the regression's inputs for images, float64 (n, pixels), from 0 to 1."""
-    images = [read_crop(sample["image"].tobytes(), config, None) for sample in split(samples)]
+    images = [read_crop(sample["image"].tobytes(), config, None) for sample in split_batch(samples)]
     return np.stack(images).reshape(len(images), -1) / 255
 
 
@@ -464,7 +464,8 @@ def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
 
     def compute_loss(strength: float) -> float:
         logits = _compute_logits(
-            _fit(design[~held_out], targets[~held_out], strength), design[held_out]
+            _fit_logistic_regression(design[~held_out], targets[~held_out], strength),
+            design[held_out],
         )
         total = np.logaddexp.reduce(logits, axis=1)
         return float((total - logits[np.arange(len(logits)), targets[held_out]]).mean())
@@ -474,7 +475,9 @@ def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
     return best
 
 
-def _fit(design: np.ndarray, targets: np.ndarray, strength: float) -> LogisticRegression:
+def _fit_logistic_regression(
+    design: np.ndarray, targets: np.ndarray, strength: float
+) -> LogisticRegression:
     """Fit a logistic regression. Raises TrainingError if it does not converge."""
     model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS)
     model.fit(design, targets)

@@ -223,7 +223,7 @@ def iter_completions(
             if not example_bounds:
                 continue
             rows = [(tokens[n, a:b], target_masks[n, a : b - 1]) for n, a, b in example_bounds]
-            names = b"".join(_hash(*row, end, tokens.shape[1]) for row in rows)
+            names = b"".join(_hash_example(*row, end, tokens.shape[1]) for row in rows)
             sums = np.stack([columns[n, a : b - 1].sum(0) for n, a, b in example_bounds])
             yield int(passage.sources[indices[0]]), np.frombuffer(names, "<i8"), sums
 
@@ -238,7 +238,7 @@ def _split_examples(
             yield start, stop
 
 
-def _hash(tokens: np.ndarray, target_mask: np.ndarray, end: int, width: int) -> bytes:
+def _hash_example(tokens: np.ndarray, target_mask: np.ndarray, end: int, width: int) -> bytes:
     """Return the hash of a sample that would contain only this example."""
     row, mask = np.full(width, end, "<u4"), np.zeros(width - 1, np.uint8)
     row[: len(tokens)], mask[: len(target_mask)] = tokens, target_mask

@@ -107,7 +107,7 @@ def compute_rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor
     return angles.cos(), angles.sin()
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate_pairs(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate the pairs (x[i], x[i + width/2]) by their position's angle.
 
     x: (batch, t, heads, width); cos and sin: (t, 1, width / 2), or (batch, t, 1, width / 2).
@@ -140,7 +140,7 @@ class Attention(nn.Module):
         qkv = self.qkv(x).view(batch, length, -1, self.group_size + 2, self.head_width)
         parts = qkv.split((self.group_size, 1, 1), dim=3)
         q, k, v = (part.flatten(2, 3) for part in parts)
-        q, k = rotate(self.q_norm(q), cos, sin), rotate(self.k_norm(k), cos, sin)
+        q, k = rotate_pairs(self.q_norm(q), cos, sin), rotate_pairs(self.k_norm(k), cos, sin)
         q, k, v = (part.transpose(1, 2) for part in (q, k, v))
         if self.sharing is not None:
             k, v = self.sharing.gather(k, v)
@@ -180,10 +180,10 @@ class Transformer(nn.Module):
     """Maps tokens (batch, t) to logits (batch, t, vocabulary), t at most ``context_length``.
 
     The stream is the hidden state that blocks add to, (batch, t, dim). A pipeline stage of the
-    model (see ``parallel.stage``) takes the stream instead of tokens unless it is the first, and
-    returns it instead of logits unless it is the last. With sequence parallelism that is the rank's
-    part of the stream. If ranks share each sequence (see ``context_parallel``), t is the length of
-    the rank's own part: t / ranks.
+    model (see ``parallel.keep_stage``) takes the stream instead of tokens unless it is the first,
+    and returns it instead of logits unless it is the last. With sequence parallelism that is the
+    rank's part of the stream. If ranks share each sequence (see ``context_parallel``), t is the
+    length of the rank's own part: t / ranks.
 
     With ``documents`` no token attends to another document, and positions restart in each.
     """

@@ -33,7 +33,7 @@ def apply_tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     the second by rows, with one all-reduce for both. The stream and its norms are complete on every
     rank. The logits stay on the rank that computes them.
     """
-    _split(model, mesh, Replicate())
+    _split_model(model, mesh, Replicate())
 
 
 def apply_sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
@@ -49,10 +49,10 @@ def apply_sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
     if len(model.cos) % mesh.size():
         raise TrainingError(explain_uneven_split(len(model.cos), mesh.size()))
     model.parts = mesh.size()
-    _split(model, mesh, Shard(1))
+    _split_model(model, mesh, Shard(1))
 
 
-def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
+def _split_model(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
     """Split the model; ``stream``: placement on the mesh of (batch, t, dim) between layers."""
     replicate = Replicate()
     if hasattr(model, "embedding"):
@@ -69,7 +69,7 @@ def _split(model: Transformer, mesh: DeviceMesh, stream: Placement) -> None:
 
 
 def _split_block(block: Block, mesh: DeviceMesh, stream: Placement) -> None:
-    """Split one block; ``stream`` as in ``_split``."""
+    """Split one block; ``stream`` as in ``_split_model``."""
     plan: dict[str, ParallelStyle] = {
         "attention.qkv": ColwiseParallel(input_layouts=stream),
         "attention.out": RowwiseParallel(output_layouts=stream),
@@ -136,7 +136,7 @@ def apply_context_parallel(
     return sharing.own_places
 
 
-def stage(model: Transformer, index: int, count: int) -> Transformer:
+def keep_stage(model: Transformer, index: int, count: int) -> Transformer:
     """Remove all blocks but those of stage ``index`` of ``count``, in place; return the model.
 
     Only the first stage has the embedding, and only the last one the norm and the unembedding. If

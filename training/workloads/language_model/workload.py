@@ -146,7 +146,7 @@ class Workload:
     def stage(self, model: nn.Module, index: int, count: int) -> nn.Module:
         from training.workloads.language_model import parallel
 
-        return parallel.stage(
+        return parallel.keep_stage(
             self._require_transformer(model, "stage", "pipeline_parallel"), index, count
         )
 
@@ -169,7 +169,7 @@ class Workload:
         description = build_hugging_face_config(
             self.config, self._count_embedding_rows(), self.tokenizer.end
         )
-        return export(self.config, weights), description
+        return export_names(self.config, weights), description
 
     def export_parts(self, names: Sequence[str]) -> Iterable[Sequence[str]]:
         """Return each weight as its own part, because queries, keys and values are one weight."""
@@ -179,7 +179,7 @@ class Workload:
         return export_adapters(self.config, adapters)
 
     def restore(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        return restore(self.config, weights)
+        return restore_names(self.config, weights)
 
     def scores(
         self,
@@ -212,7 +212,7 @@ class Workload:
 
     def baselines(self, train: Dataset, test: Dataset, limit: int) -> dict[str, dict[str, float]]:
         """Return the metrics of a unigram and a bigram model, on the same tokens and targets."""
-        return evaluate(train, test, self.tokenizer, limit)
+        return measure_baselines(train, test, self.tokenizer, limit)
 
     @property
     def request_columns(self) -> Mapping[str, Column]:
@@ -293,7 +293,7 @@ class Bigram:
         return -np.log((pair_counts + k * self._unigram[targets]) / (self._previous[previous] + k))
 
 
-def evaluate(
+def measure_baselines(
     train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
 ) -> dict[str, dict[str, float]]:
     """Return the metrics of ``measure_unigram`` and ``measure_bigram``, from at most ``limit``
@@ -378,7 +378,7 @@ def join_qkv(config: LanguageModelConfig, parts: list[Tensor]) -> Tensor:
     return torch.cat(split, 1).flatten(0, 2)
 
 
-def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def export_names(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the given weights under Hugging Face's names, with ``attention.qkv`` split."""
     tensors = {
         their_name: weights[our_name]
@@ -391,8 +391,8 @@ def export(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[s
     return tensors
 
 
-def restore(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights under our names; the inverse of ``export``.
+def restore_names(config: LanguageModelConfig, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights under our names; the inverse of ``export_names``.
 
     Raises:
         KeyError: a weight is missing.
@@ -501,7 +501,7 @@ def answer_requests(
     )
     ends = np.cumsum([len(tokens) for tokens, _ in pairs])
     return [
-        _answer(nats[end - len(target_mask) : end], target_mask, size)
+        _format_response(nats[end - len(target_mask) : end], target_mask, size)
         for end, (_, target_mask), size in zip(ends, pairs, sizes, strict=True)
     ]
 
@@ -512,7 +512,7 @@ def compute_token_costs(logits: Tensor, targets: Tensor) -> Tensor:
     return flat.view_as(targets)
 
 
-def _answer(nats: np.ndarray, target_mask: np.ndarray, size: int) -> dict[str, float]:
+def _format_response(nats: np.ndarray, target_mask: np.ndarray, size: int) -> dict[str, float]:
     """Return the response for a request: sums over the targets with a loss."""
     total = float(np.sum(nats, where=target_mask, dtype=np.float64))
     return {

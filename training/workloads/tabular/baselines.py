@@ -143,7 +143,7 @@ class Regression:
         rows, labels = self.build_design(samples), samples["label"]
         self.strength = _find_best_strength(rows, samples)
         log.info("logistic regression: C = %g, of %s", self.strength, STRENGTHS)
-        self._model = _fit(rows, labels, self.strength)
+        self._model = _fit_logistic_regression(rows, labels, self.strength)
 
     def compute_logits(self, samples: Samples) -> np.ndarray:
         return self._model.decision_function(self.build_design(samples))
@@ -195,14 +195,16 @@ def _find_best_strength(rows: sparse.csr_array, samples: Samples) -> float:
         return 1.0
 
     def compute_loss(strength: float) -> float:
-        model = _fit(rows[~held_mask], labels[~held_mask], strength)
+        model = _fit_logistic_regression(rows[~held_mask], labels[~held_mask], strength)
         score_columns = build_columns(model.decision_function(rows[held_mask]), labels[held_mask])
         return float(score_columns["log_loss.sum"].mean())
 
     return min(STRENGTHS, key=compute_loss)
 
 
-def _fit(rows: sparse.csr_array, labels: np.ndarray, strength: float) -> LogisticRegression:
+def _fit_logistic_regression(
+    rows: sparse.csr_array, labels: np.ndarray, strength: float
+) -> LogisticRegression:
     """Fit a logistic regression. Raises TrainingError if it does not converge."""
     # The default solver, lbfgs, stops 1e-4 nats short of the optimum on the flights data.
     model = LogisticRegression(C=strength, solver="newton-cg", max_iter=MAX_ITERATIONS)

@@ -16,11 +16,11 @@ from werkzeug.exceptions import Forbidden
 from trainyard.aws_clients import service_errors
 from trainyard.console.account_cache import Account
 from trainyard.permissions.statements import Statement, build_policy
-from trainyard.plan.cache_prediction import History, predict
+from trainyard.plan.cache_prediction import History, predict_outcomes
 from trainyard.plan.pipeline_plan import apply_parameters
 from trainyard.plan.plan_display import format_cost, format_times, format_usd
-from trainyard.plan.prices import load
-from trainyard.plan.run_cost import compute_total, estimate
+from trainyard.plan.prices import load_prices
+from trainyard.plan.run_cost import compute_total, estimate_costs
 
 
 def make_placeholder(field: str) -> str:
@@ -182,7 +182,7 @@ def find_state_changes(
 
 
 def _make_signer() -> URLSafeTimedSerializer:
-    assert current_app.secret_key  # web_server.create sets it
+    assert current_app.secret_key  # web_server.create_console_app sets it
     return URLSafeTimedSerializer(current_app.secret_key, salt="actions")
 
 
@@ -233,8 +233,10 @@ def build_steps_table(
         # Expected times need executions, and predict reads none for steps whose cache is off.
         while len(history.runs) < LEAST_RUNS and history.read_more():
             pass
-        outcomes = predict(document, name, history, datetime.now(UTC))
-        costs = estimate(document, outcomes, history, load(account.sagemaker.meta.region_name))
+        outcomes = predict_outcomes(document, name, history, datetime.now(UTC))
+        costs = estimate_costs(
+            document, outcomes, history, load_prices(account.sagemaker.meta.region_name)
+        )
     rows: list[tuple[str, ...]] = []
     for outcome, cost in zip(outcomes, costs, strict=True):
         answer = "be answered from the cache" if outcome.answer == "cached" else "run"

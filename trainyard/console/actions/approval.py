@@ -186,4 +186,4 @@ def _format_package_name(package: Mapping[str, Any]) -> str:
 
 def _build_package_url(package: Mapping[str, Any]) -> str:
     group, version = group_and_version(package["ModelPackageArn"])
-    return url_for("models.version", group=group, version=version)
+    return url_for("models.show_model_version", group=group, version=version)

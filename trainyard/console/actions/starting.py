@@ -20,13 +20,18 @@ from trainyard.console.actions.action import (
 )
 from trainyard.console.app_hooks import find_owner
 from trainyard.language.definition_document import END_STATUSES
-from trainyard.language.expressions import DEFAULT_TYPE, as_given, index_parameters, parse
+from trainyard.language.expressions import (
+    DEFAULT_TYPE,
+    as_given,
+    index_parameters,
+    parse_parameter_value,
+)
 
 PREFIX = "p."  # prefix of a parameter's name in the form, which also has other fields
 
 
 @register_action("start")
-def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
+def propose_start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose StartPipelineExecution with the parameters that differ from their defaults."""
     pipeline = about["pipeline"]
     pipeline_description = account.ask("describe_pipeline", PipelineName=pipeline)
@@ -52,8 +57,8 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
         """Return the execution's page, or the list of executions if an application started it."""
         arn = answer.get("PipelineExecutionArn")
         if not arn:
-            return url_for("runs.runs")
-        return url_for("run.run", pipeline=pipeline, execution=arn.rpartition("/")[2])
+            return url_for("runs.show_runs")
+        return url_for("run.show_run", pipeline=pipeline, execution=arn.rpartition("/")[2])
 
     parameter_list = [{"Name": name, "Value": value} for name, value in parameters.items()]
     own_action, refusal = None, ""
@@ -84,7 +89,7 @@ def start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
                 resources=(pipeline_description["PipelineArn"],),
             )
         ],
-        back=url_for("runs.runs"),
+        back=url_for("runs.show_runs"),
         then=find_run_page,
         fields=[*fields, *name_fields],
         wrong=wrong,
@@ -126,7 +131,7 @@ def find_wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> d
     for field in fields:
         entry = index_parameters(document)[field.name.removeprefix(PREFIX)]
         try:
-            parse(field.value, entry.get("Type", DEFAULT_TYPE))
+            parse_parameter_value(field.value, entry.get("Type", DEFAULT_TYPE))
         except ValueError as error:
             errors[field.name] = f"{error}."
         if field.is_required and not field.value:
@@ -141,7 +146,7 @@ def find_changes(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[s
         name: text
         for name, text in collect_values(fields).items()
         if (default := declarations[name].get("DefaultValue")) is None
-        or parse(text, declarations[name].get("Type", DEFAULT_TYPE)) != default
+        or parse_parameter_value(text, declarations[name].get("Type", DEFAULT_TYPE)) != default
     }
 
 
@@ -161,7 +166,7 @@ def _propose_for_run(
         arguments={"PipelineExecutionArn": arn, "ClientRequestToken": ONCE},
         resources=(arn,),
     )
-    back = url_for("run.run", pipeline=pipeline, execution=execution)
+    back = url_for("run.show_run", pipeline=pipeline, execution=execution)
     title = f"{verb} {pipeline} {execution}"
     return Proposal(title=title, button=verb, calls=[call], back=back, **more)
 
@@ -170,7 +175,7 @@ TABLE_TITLE, HEAD = "What happens to each step", ("step", "it would", "why")
 
 
 @register_action("retry")
-def retry(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
+def propose_retry(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose RetryPipelineExecution."""
     snapshot = account.read_snapshot(about["pipeline"], about["execution"])
     succeeded_steps = [s for s in snapshot.steps if s.status == "Succeeded"]
@@ -193,7 +198,7 @@ def retry(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -
 
 
 @register_action("stop")
-def stop(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
+def propose_stop(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose StopPipelineExecution."""
     snapshot = account.read_snapshot(about["pipeline"], about["execution"])
     running = [step for step in snapshot.steps if step.status not in END_STATUSES]

@@ -53,20 +53,20 @@ submitted_forms = _SubmittedForms()
 
 
 @page.get("/do")
-def choose() -> str:
+def show_pipeline_choice() -> str:
     """Show all pipelines, to start one."""
     _refuse_read_only()
     return render_template("choose.html.j2", pipelines=find_account().list_pipelines())
 
 
 @page.get("/do/<action>")
-def ask(action: str) -> str:
+def show_action(action: str) -> str:
     """Show an action's effects, with a button that executes it."""
     return _render_proposal(action, _make_proposal(action, {}))
 
 
 @page.post("/do/<action>")
-def do(action: str) -> Response | str | tuple[str, int]:
+def execute_action(action: str) -> Response | str | tuple[str, int]:
     """Execute the action if the state is still as the form has shown it."""
     _refuse_read_only()
     content = read_token(request.form.get("token", ""), action, request.args.to_dict())

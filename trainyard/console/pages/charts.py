@@ -15,7 +15,7 @@ from markupsafe import Markup
 from werkzeug.exceptions import BadRequest
 
 from trainyard.console.account_cache import Account, ask_again, find_account
-from trainyard.console.metric_curves import Metrics, Samples, read
+from trainyard.console.metric_curves import Metrics, Samples, read_metrics
 from trainyard.console.outcomes import format_number as number
 from trainyard.runs.metric_lines import STEPS
 from trainyard.runs.run_display import format_duration
@@ -35,7 +35,7 @@ _PHASE = re.compile(
 
 
 @page.get("/library/<name>")
-def library(name: str) -> Response:
+def send_library_file(name: str) -> Response:
     """Return a file of the charting library, from its package's folder, without importing it."""
     spec = importlib.util.find_spec("youplot")
     assert spec is not None and spec.submodule_search_locations  # a dependency of this package
@@ -165,7 +165,7 @@ def _encode_values(values: Iterable[float]) -> list[float | str]:
 
 
 @page.get("/curves")
-def points() -> Response:
+def send_curve_points() -> Response:
     """Return the new points of each curve (``job``, ``name``): all but the first ``after``.
 
     Raises:
@@ -184,7 +184,7 @@ def points() -> Response:
     except ValueError:
         raise BadRequest("job, name and after: expected one of each for every curve") from None
     aws = find_account()
-    curves = [Curve("", job, name, read(aws, job)) for job, name, _ in every]
+    curves = [Curve("", job, name, read_metrics(aws, job)) for job, name, _ in every]
     x, across = choose_axis(curves)
     lines = []
     for curve, find_position, count in zip(
@@ -242,7 +242,7 @@ def group_metrics(names: Iterable[str]) -> list[tuple[str, list[str]]]:
 
 def render_training_charts(aws: Account, job: str, limit: int) -> tuple[list[Markup], int]:
     """Return at most ``limit`` charts of a job's metrics, and the number of charts left out."""
-    metrics = read(aws, job)
+    metrics = read_metrics(aws, job)
     plots = group_metrics(list(metrics.samples))
     charts = [
         render_curve_chart(f"curve-{job}-{i}", title, [Curve(n, job, n, metrics) for n in names])

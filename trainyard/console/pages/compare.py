@@ -16,7 +16,7 @@ from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
 from trainyard.console.account_cache import Account, Snapshot, find_account, read_items
-from trainyard.console.metric_curves import Metrics, read
+from trainyard.console.metric_curves import Metrics, read_metrics
 from trainyard.console.outcomes import format_number, rank_importance, sort_by_importance
 from trainyard.console.pages.charts import Curve, render_curve_chart
 from trainyard.console.shown_step import read_definition
@@ -150,7 +150,7 @@ def _read_side(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
         if step.job:
             stand_ins[step.job[1]] = JOB
     works: dict[str, Work] = {}
-    settings = dict(_iter_run_values(snapshot, stand_ins)) | _group(
+    settings = dict(_iter_run_values(snapshot, stand_ins)) | _group_fields(
         build_parameter_fields(run_definition.parameters), stand_ins, ""
     )
     for definition in iter_steps(run_definition.document.get("Steps")):
@@ -163,7 +163,7 @@ def _read_side(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
         )
         status = step.status if step else "not begun"
         settings[f"{definition.name}: status"] = Value(status, status)
-        settings |= _group(was.fields, stand_ins, f"{definition.name}: ", step_places.paths)
+        settings |= _group_fields(was.fields, stand_ins, f"{definition.name}: ", step_places.paths)
     times = {step.title: step.seconds for step in snapshot.steps if step.ended}
     tables = {
         "Metrics": dict(_iter_metrics(aws, works)),
@@ -188,7 +188,7 @@ def _read_job(aws: Account, step: Step) -> Mapping[str, Any]:
         return {}
 
 
-def _group(
+def _group_fields(
     fields: Fields, stand_ins: Mapping[str, str], prefix: str, without: frozenset[str] = frozenset()
 ) -> Group:
     """Return the fields as values, by ``prefix`` and path, without the paths in ``without``."""
@@ -374,7 +374,7 @@ def _get_runs() -> tuple[str, ...]:
 
 
 @page.get("/compare")
-def compare() -> Response:
+def show_comparison() -> Response:
     """Show the executions in the address, each as ``run=<pipeline>/<execution>``."""
     aws, runs = find_account(), _get_runs()
     sides = read_items(partial(read_side, aws), runs)
@@ -407,7 +407,7 @@ def _build_address(**arguments: str | None) -> str:
     args = request.args.to_dict(flat=False) | {
         name: [value] if value else [] for name, value in arguments.items()
     }
-    return f"{url_for('compare.compare')}?{urlencode(args, doseq=True)}"
+    return f"{url_for('compare.show_comparison')}?{urlencode(args, doseq=True)}"
 
 
 def _render_curves(aws: Account, sides: Sequence[Side]) -> list[Markup]:
@@ -439,7 +439,7 @@ def _read_side_metrics(aws: Account, run_side: Side) -> dict[str, tuple[str, Met
         if not job or job[0] != "TrainingJob" or not work.job:
             continue
         try:
-            metrics = read(aws, job[1])
+            metrics = read_metrics(aws, job[1])
         except ServiceError:
             # The tables are shown anyway, without these curves.
             continue

@@ -40,10 +40,10 @@ class Rows:
 
     def __init__(self, address: Mapping[str, str], stream: Stream) -> None:
         by: dict[str, Any] = {**address, "job": stream.job, "host": stream.suffix}
-        self.page = url_for("log.log", **by) + "&"
+        self.page = url_for("log.show_log", **by) + "&"
         """Address of the stream's page, to which arguments such as ``line=…`` are appended."""
-        self.whole = url_for("log.whole", **by) + "&"
-        self.more = url_for("log.more", **by) + "&token="
+        self.whole = url_for("log.send_whole_log", **by) + "&"
+        self.more = url_for("log.send_new_lines", **by) + "&token="
         self._line_ids: set[str] = set()
 
     def render_lines(self, lines: Iterable[Line], marked_id: str = "") -> Markup:
@@ -119,7 +119,7 @@ def _can_grow(step: Step) -> bool:
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log")
-def log(pipeline: str, execution: str, step: str) -> Response:
+def show_log(pipeline: str, execution: str, step: str) -> Response:
     """Show the requested part of the log, and links to other parts."""
     log_request, args = _read_request(pipeline, execution, step), request.args
     is_end = not any(args.get(name) for name in PARTS)
@@ -140,7 +140,7 @@ def log(pipeline: str, execution: str, step: str) -> Response:
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/more")
-def more(pipeline: str, execution: str, step: str) -> Response:
+def send_new_lines(pipeline: str, execution: str, step: str) -> Response:
     """Return the lines after ``token``, the token to continue with, and the step's status."""
     log_request = _read_request(pipeline, execution, step)
     if log_request.stream is None:
@@ -182,7 +182,7 @@ def _render_part(account: Account, stream: Stream, row: Rows, is_end: bool) -> F
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>/log/whole")
-def whole(pipeline: str, execution: str, step: str) -> Response:
+def send_whole_log(pipeline: str, execution: str, step: str) -> Response:
     """Return the whole line ``line`` or, without it, the whole log, as plain text."""
     log_request, line = _read_request(pipeline, execution, step), request.args.get("line", "")
     stream = log_request.stream

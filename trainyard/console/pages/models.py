@@ -30,7 +30,7 @@ COLUMNS = 6  # maximum metrics in the table of versions; the page of a version s
 
 
 @page.get("/models")
-def models() -> Response:
+def show_model_groups() -> Response:
     """Show all groups of model packages, and the packages without a group."""
     aws = find_account()
     summaries = list_groups(aws)[:AT_ONCE]
@@ -54,7 +54,7 @@ def models() -> Response:
 
 
 @page.get("/models/<group>")
-def group(group: str) -> Response:
+def show_model_group(group: str) -> Response:
     """Show the versions of a group."""
     aws = find_account()
     everyone = list_versions(aws, group)
@@ -109,7 +109,7 @@ def _render_chart(metric: str, measurements: Mapping[str, Mapping[str, float]], 
 
 
 @page.get("/models/<group>/<version>")
-def version(group: str, version: str) -> Response:
+def show_model_version(group: str, version: str) -> Response:
     """Show a version of a group, or a package without a group."""
     aws = find_account()
     package = describe_package(aws, find_package_arn(aws, group, version))

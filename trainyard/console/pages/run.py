@@ -25,7 +25,7 @@ from trainyard.console.graph import (
 )
 from trainyard.console.outcomes import EXECUTION, Cost, compute_step_costs, sum_costs
 from trainyard.console.pages.charts import render_training_charts
-from trainyard.plan.prices import Prices, load
+from trainyard.plan.prices import Prices, load_prices
 from trainyard.runs.execution import Step
 from trainyard.runs.job_cost import Spent, find_machine_start
 from trainyard.runs.run_display import find_model_package
@@ -190,7 +190,7 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
         parameters=read_unchanging("parameters", run_execution.read_parameters),
         # Not strict: if AWS refuses the descriptions, ``jobs`` is empty.
         jobs={step.name: job for step, job in zip(charged_steps, jobs, strict=False)},
-        prices=aws.read_cached(("prices", region), lambda: load(region), A_DAY),
+        prices=aws.read_cached(("prices", region), lambda: load_prices(region), A_DAY),
         causes=[
             step_cause for step in failed_steps if (step_cause := read_cause(step)) is not None
         ],
@@ -208,7 +208,7 @@ TRAININGS = 4  # maximum training jobs whose first plot, the loss, is drawn
 
 
 @page.get("/runs/<pipeline>/<execution>")
-def run(pipeline: str, execution: str) -> Response:
+def show_run(pipeline: str, execution: str) -> Response:
     """Show the execution: why it failed, loss curves, panels, graph, timeline and steps."""
     aws, panels = (
         find_account(),

@@ -76,7 +76,7 @@ class Run:
 
 
 @page.get("/runs")
-def runs() -> Response:
+def show_runs() -> Response:
     """Show the executions that the query parameters of the address ask for."""
     aws, args = find_account(), request.args
     before, fault = _parse_time(args.get("before", ""))
@@ -202,7 +202,7 @@ def build_address(**changes: str) -> str:
     """Return the page's address with ``changes`` to its query; empty parameters are left out."""
     args = request.args.to_dict(flat=False) | {name: [value] for name, value in changes.items()}
     query = {name: texts for name, values in args.items() if (texts := [*filter(None, values)])}
-    return f"{url_for('runs.runs')}?{urlencode(query, doseq=True)}"
+    return f"{url_for('runs.show_runs')}?{urlencode(query, doseq=True)}"
 
 
 def _parse_time(text: str) -> tuple[datetime | None, str]:

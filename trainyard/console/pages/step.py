@@ -13,7 +13,7 @@ from trainyard.console import account_cache
 from trainyard.console.account_cache import Account, find_account
 from trainyard.console.app_hooks import find_application, read_panels
 from trainyard.console.log_lines import list_step_streams
-from trainyard.console.metric_curves import read
+from trainyard.console.metric_curves import read_metrics
 from trainyard.console.outcomes import group_and_version
 from trainyard.console.pages.charts import Curve, render_training_charts
 from trainyard.console.pages.log import render_last_lines
@@ -27,7 +27,7 @@ from trainyard.console.shown_step import (
     run_values,
 )
 from trainyard.language.evaluation import parse_arn_variables
-from trainyard.plan.prices import load
+from trainyard.plan.prices import load_prices
 from trainyard.plan.run_cost import sum_known
 from trainyard.runs.execution import TUNING, Step
 from trainyard.runs.job_cost import JOBS, compute_job_cost
@@ -39,7 +39,7 @@ MOST = 24  # maximum plots drawn; the values of other metrics are in the table
 
 
 @page.get("/runs/<pipeline>/<execution>/<step>")
-def step(pipeline: str, execution: str, step: str) -> Response:
+def show_step(pipeline: str, execution: str, step: str) -> Response:
     """Show the parts of the step's page; a part that AWS refuses shows the error in its place."""
     view = StepView(find_account(), pipeline, execution, step)
     if view.step is None and view.step_definition is None:
@@ -114,7 +114,7 @@ def _read_time(view: StepView) -> Mapping[str, Any]:
     if ran and view.step and view.step.tuning_job:
         kind, job = TUNING, view.account.describe_charged(view.step)
     now = datetime.now(UTC)
-    prices = load(view.account.sagemaker.meta.region_name)
+    prices = load_prices(view.account.sagemaker.meta.region_name)
     last = compute_job_cost(kind, job, prices, now) if job else None
     of_all = (
         list_attempts(view.account, view.snapshot, view.step).found
@@ -177,7 +177,7 @@ def render_curves(account: Account, step: Step) -> Markup:
     if step.job is None or step.job[0] != "TrainingJob":
         return Markup()
     job = step.job[1]
-    metrics = read(account, job)
+    metrics = read_metrics(account, job)
     if not metrics.samples and not metrics.slow:
         return Markup()
     plots, more = render_training_charts(account, job, MOST)

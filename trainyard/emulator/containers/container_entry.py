@@ -54,21 +54,21 @@ def arrange_mounts(spec: dict) -> None:
     # Open the sources first, because a folder that is mounted may cover the path of another source.
     sources = [os.open(source, os.O_PATH) for source, _, _ in spec["bind"]]
     for folder, target in spec["cover"]:
-        mount(folder, target, BIND)
+        call_mount(folder, target, BIND)
     visible = {path: os.open(path, os.O_PATH) for path in spec["keep"] if os.path.exists(path)}
     if os.path.isdir(SHARED_MEMORY):
-        mount("tmpfs", SHARED_MEMORY, NO_SUID | NO_DEVICES, "tmpfs", "mode=1777")
+        call_mount("tmpfs", SHARED_MEMORY, NO_SUID | NO_DEVICES, "tmpfs", "mode=1777")
     targets = [target for _, target, _ in spec["bind"]]
     mounts = [*zip(targets, sources, strict=True), *visible.items()]
     # Outer folders first, because a mounted folder hides what was mounted below it before.
     for path, source in sorted(mounts, key=lambda mount: mount[0].count("/")):
         if not os.path.exists(path):
             make_mount_point(path, os.fstat(source).st_mode)
-        bind(source, path)
+        bind_mount(source, path)
     # /proc is writable, so these parts of it are made mounts of their own, which become read-only.
     for path in KERNEL:
         if os.path.exists(path):
-            mount(path, path, BIND)
+            call_mount(path, path, BIND)
     writable_paths = [target for _, target, writable in spec["bind"] if writable] + spec["writable"]
     protect_mounts(
         [path for path in (*writable_paths, SHARED_MEMORY, "/proc") if is_writable(path)]
@@ -87,9 +87,9 @@ def is_writable(path: str) -> bool:
     return os.path.exists(path) and not os.statvfs(path).f_flag & os.ST_RDONLY
 
 
-def bind(descriptor: int, target: str) -> None:
+def bind_mount(descriptor: int, target: str) -> None:
     """Mount the file or folder that is open as ``descriptor`` at ``target``."""
-    mount(f"/proc/self/fd/{descriptor}", target, BIND | RECURSIVE)
+    call_mount(f"/proc/self/fd/{descriptor}", target, BIND | RECURSIVE)
 
 
 def make_mount_point(path: str, mode: int) -> None:
@@ -101,10 +101,12 @@ def make_mount_point(path: str, mode: int) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
 
 
-def mount(source: str, target: str, flags: int, kind: str | None = None, options: str = "") -> None:
+def call_mount(
+    source: str, target: str, flags: int, kind: str | None = None, options: str = ""
+) -> None:
     """Call mount(2). Raises OSError if the kernel refuses."""
     words = (None if word is None else os.fsencode(word) for word in (source, target, kind))
-    check(LIBC.mount(*words, ctypes.c_ulong(flags), options.encode()), "mount", target)
+    check_system_call(LIBC.mount(*words, ctypes.c_ulong(flags), options.encode()), "mount", target)
 
 
 def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int = 0) -> None:
@@ -112,12 +114,12 @@ def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int =
     attributes = (ctypes.c_uint64 * 4)(set_flags, clear_flags, 0, 0)  # struct mount_attr
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
     result = LIBC.syscall(SET_ATTRIBUTES, AT_FDCWD, os.fsencode(path), flags, attributes, size)
-    check(result, "mount_setattr", path)
+    check_system_call(result, "mount_setattr", path)
 
 
 def leave_privileges() -> None:
     """Enter, as its root, a new user namespace that owns none of the other namespaces."""
-    check(LIBC.unshare(NEW_USER), "unshare", "a second user namespace")
+    check_system_call(LIBC.unshare(NEW_USER), "unshare", "a second user namespace")
     # setgroups first: until it is denied, the kernel does not allow a process without privileges to
     # write gid_map.
     for name, text in (("setgroups", "deny"), ("uid_map", "0 0 1"), ("gid_map", "0 0 1")):
@@ -125,7 +127,7 @@ def leave_privileges() -> None:
             file.write(text)
 
 
-def check(result: int, call: str, subject: str) -> None:
+def check_system_call(result: int, call: str, subject: str) -> None:
     """Raise OSError if ``result``, which a system call returned, is not 0."""
     if result:
         number = ctypes.get_errno()

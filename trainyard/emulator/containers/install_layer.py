@@ -178,8 +178,8 @@ class Relocation:
         _rewrite_tree(node.ml / "config", node.ml)
         for mount in node.mounts:
             Path(mount.target).symlink_to(mount.source)
-        node.command = [relocate(word, node.ml) for word in node.command]
-        environment = {k: relocate(v, node.ml) for k, v in node.environment.items()}
+        node.command = [relocate_paths(word, node.ml) for word in node.command]
+        environment = {k: relocate_paths(v, node.ml) for k, v in node.environment.items()}
         # A short path, because DataLoader workers use Unix sockets, whose paths have at most 108
         # bytes.
         scratch = tempfile.mkdtemp(prefix="sm-")
@@ -195,7 +195,7 @@ class Relocation:
         keep_path(node)
 
 
-def relocate(text: str, ml: Path) -> str:
+def relocate_paths(text: str, ml: Path) -> str:
     """Return ``text`` with each path below /opt/ml changed to a path below ``ml``."""
     return ROOT.sub(lambda _: str(ml), text)
 

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from trainyard.emulator.containers.container_entry import BIND, RECURSIVE, mount
+from trainyard.emulator.containers.container_entry import BIND, RECURSIVE, call_mount
 
 READ_ONLY, REMOUNT = 1, 32  # linux/mount.h, MS_...
 # nosuid, nodev and noexec have the same bits in statvfs. A remount must repeat them, because they
@@ -20,8 +20,8 @@ LOCKED_FLAGS = 2 | 4 | 8
 def main() -> None:
     """Mount the folders and become COMMAND."""
     for source, target, read_only in json.loads(sys.argv[1]):
-        mount(source, target, BIND | RECURSIVE)
+        call_mount(source, target, BIND | RECURSIVE)
         if read_only:
             flags = os.statvfs(target).f_flag & LOCKED_FLAGS
-            mount(source, target, REMOUNT | BIND | READ_ONLY | flags)
+            call_mount(source, target, REMOUNT | BIND | READ_ONLY | flags)
     os.execv(sys.argv[2], sys.argv[2:])

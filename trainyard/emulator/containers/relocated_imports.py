@@ -35,7 +35,7 @@ def relocate_constant(constant: object) -> object:
     return constant
 
 
-def install() -> None:
+def install_loader() -> None:
     """Make Python's loader replace /opt/ml in every module that it loads from now on."""
     load = SourceFileLoader.get_code
 
@@ -72,5 +72,5 @@ def run_next() -> None:
 
 if __name__ == "sitecustomize":
     if "_trainyard_ran" not in sys.__dict__:
-        install()
+        install_loader()
     run_next()

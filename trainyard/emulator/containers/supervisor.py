@@ -7,7 +7,7 @@ standard library.
 SPEC    {"setup": [argv, ...], "loopback": bool, "nodes": [{name, argv, env, cwd, log}, ...],
         "doors": {"channel": descriptor, "addresses": [[host, port], ...],
                   "internet": bool} or null}
-stdin   ``terminate`` (SIGTERM, see ``terminate``) or ``kill`` (SIGKILL of all), one word per line.
+stdin   ``terminate`` (SIGTERM, see ``terminate_nodes``) or ``kill`` (SIGKILL), one word a line.
         End of file means that the emulator ended, even by SIGKILL: kill all, exit.
 stdout  one JSON object per line: {"node", "pid"} started, {"node", "status"} ended (negative:
         the signal), {"node", "unheard"} not signalled, because it does not handle SIGTERM,
@@ -81,16 +81,16 @@ def main() -> None:
     spec = json.loads(Path(sys.argv[1]).read_text())
     everyone = NamespaceProcesses() if os.getpid() == 1 else ProcessTree()
     try:
-        running = start(spec)
+        running = start_nodes(spec)
     except (OSError, subprocess.CalledProcessError) as error:
         print_event(error=f"{error} {getattr(error, 'stderr', '') or ''}".strip())
         sys.exit(1)
     threading.Thread(target=run_commands, args=(everyone, running), daemon=True).start()
-    reap(running)
-    finish(everyone)
+    reap_nodes(running)
+    kill_job_and_exit(everyone)
 
 
-def start(spec: dict) -> dict[int, str]:
+def start_nodes(spec: dict) -> dict[int, str]:
     """Start every node. Return a mapping of process id to node name."""
     if spec["loopback"]:
         bring_up_loopback()
@@ -180,13 +180,13 @@ def run_commands(everyone: NamespaceProcesses | ProcessTree, running: dict[int, 
     """Execute the commands on standard input. Finish when it ends."""
     for line in sys.stdin:
         if line.strip() == "terminate":
-            terminate(running)
+            terminate_nodes(running)
         else:
             everyone.send_signal(signal.SIGKILL)
-    finish(everyone)
+    kill_job_and_exit(everyone)
 
 
-def terminate(running: dict[int, str]) -> None:
+def terminate_nodes(running: dict[int, str]) -> None:
     """Send SIGTERM to each node's first process and to no other, as a container engine does."""
     for pid, name in list(running.items()):
         # On AWS it is process 1 of its container, to which the kernel delivers no signal that it
@@ -208,7 +208,7 @@ def handles_sigterm(pid: int) -> bool:
     return False
 
 
-def reap(running: dict[int, str]) -> None:
+def reap_nodes(running: dict[int, str]) -> None:
     """Wait until every node's main process has ended. Orphaned processes are reaped, too."""
     with contextlib.suppress(ChildProcessError):  # finish() in the other thread has reaped all
         while running:
@@ -217,7 +217,7 @@ def reap(running: dict[int, str]) -> None:
                 print_event(node=running.pop(pid), status=os.waitstatus_to_exitcode(status))
 
 
-def finish(everyone: NamespaceProcesses | ProcessTree) -> None:
+def kill_job_and_exit(everyone: NamespaceProcesses | ProcessTree) -> None:
     """Kill all processes of the job, reap them, and exit."""
     everyone.send_signal(signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):  # all have been reaped

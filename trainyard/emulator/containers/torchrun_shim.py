@@ -13,7 +13,7 @@ import sys
 VALUES = {"--master_addr": "127.0.0.1", "--master-addr": "127.0.0.1"}
 
 
-def rewrite(args: list[str], port: str) -> list[str]:
+def rewrite_master_address(args: list[str], port: str) -> list[str]:
     """Replace the values of ``--master_addr`` and ``--master_port``, whether written with ``=`` or
     as two arguments, and with ``-`` or ``_``.
     """
@@ -36,4 +36,4 @@ if __name__ == "__main__":
     torchrun = shutil.which("torchrun", path=os.pathsep.join(rest))
     if not torchrun:
         sys.exit("torchrun: command not found")
-    os.execv(sys.executable, [sys.executable, torchrun, *rewrite(args, port)])
+    os.execv(sys.executable, [sys.executable, torchrun, *rewrite_master_address(args, port)])

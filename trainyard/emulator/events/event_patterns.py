@@ -35,7 +35,7 @@ class WrongPattern(ValueError):
 
 
 @functools.lru_cache(256)
-def parse(text: str) -> Callable[[Any], bool]:
+def parse_event_pattern(text: str) -> Callable[[Any], bool]:
     """Return a function that decides whether an event matches the pattern. Raises
     ``InvalidEventPatternException``.
     """
@@ -114,7 +114,7 @@ def _make_tests(entries: list[Any]) -> list[Test]:
     if not entries:
         raise WrongPattern("Empty arrays are not allowed")
     return [
-        _filter(entry) if isinstance(entry, dict) else _make_equality_test(entry)
+        _build_operand_filter(entry) if isinstance(entry, dict) else _make_equality_test(entry)
         for entry in entries
     ]
 
@@ -137,7 +137,7 @@ def _make_text_test(predicate: Callable[[str], bool]) -> Test:
     return _make_value_test(lambda value: isinstance(value, str) and predicate(value))
 
 
-def _filter(entry: dict[str, Any]) -> Test:
+def _build_operand_filter(entry: dict[str, Any]) -> Test:
     if len(entry) != 1:
         raise WrongPattern("Only one key allowed in match expression")
     ((name, operand),) = entry.items()

@@ -16,7 +16,11 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from trainyard.emulator.events import event_patterns
-from trainyard.emulator.events.schedule_expressions import WrongExpression, format_iso, parse
+from trainyard.emulator.events.schedule_expressions import (
+    WrongExpression,
+    format_iso,
+    parse_schedule,
+)
 from trainyard.emulator.iam.service_calls import iter_sagemaker_calls
 from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.json_documents import DocumentStore
@@ -217,7 +221,7 @@ class Rules:
                 for rule in self._documents.all.values()
                 if _is_enabled(rule)
                 and (pattern := rule.get("EventPattern"))
-                and event_patterns.parse(pattern)(event)
+                and event_patterns.parse_event_pattern(pattern)(event)
             ]
             for rule in rules:
                 self._deliver(rule, event)
@@ -259,7 +263,7 @@ class Rules:
             text = "Parameter(s) EventPattern or ScheduleExpression must be specified."
             raise make_validation_error(text)
         if pattern := request.get("EventPattern"):
-            event_patterns.parse(pattern)
+            event_patterns.parse_event_pattern(pattern)
         members = {key: request[key] for key in _RULE if request.get(key)}
         with self._lock:
             # A rule that is replaced keeps its targets and tags.
@@ -325,7 +329,7 @@ class Rules:
             event = json.loads(request["Event"])
         except json.JSONDecodeError:
             raise make_validation_error("Parameter Event is not valid.") from None
-        return {"Result": event_patterns.parse(request["EventPattern"])(event)}
+        return {"Result": event_patterns.parse_event_pattern(request["EventPattern"])(event)}
 
     # internals
 
@@ -407,7 +411,7 @@ def _compute_next_time(rule: dict, now: float) -> float | None:
     try:
         if text.startswith("at("):
             raise WrongExpression("a rule accepts rate(...) or cron(...)")
-        return parse(text).find_next_time(now, rule["made"])
+        return parse_schedule(text).find_next_time(now, rule["made"])
     except WrongExpression as wrong:
         text = f"Parameter ScheduleExpression is not valid.\n {wrong}"
         raise make_validation_error(text) from None

@@ -35,7 +35,7 @@ class Expression(Protocol):
         """
 
 
-def parse(text: str, timezone: str = "UTC") -> Expression:
+def parse_schedule(text: str, timezone: str = "UTC") -> Expression:
     """Parse the expression. Raises :class:`WrongExpression`."""
     match = re.fullmatch(r"(at|rate|cron)\((.*)\)", text.strip())
     if not match:

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.events import event_rules
-from trainyard.emulator.events.schedule_expressions import WrongExpression, format_iso, parse
+from trainyard.emulator.events.schedule_expressions import (
+    WrongExpression,
+    format_iso,
+    parse_schedule,
+)
 from trainyard.emulator.json_documents import DocumentStore
 from trainyard.emulator.request_scope import ApiError, make_arn, make_page, make_validation_error
 
@@ -178,7 +182,7 @@ def _compute_next_time(schedule: dict, now: float) -> float | None:
     """
     text, start = schedule["ScheduleExpression"], schedule.get("StartDate")
     try:
-        expression = parse(text, schedule["ScheduleExpressionTimezone"])
+        expression = parse_schedule(text, schedule["ScheduleExpressionTimezone"])
     except WrongExpression as wrong:
         raise make_validation_error(f"Invalid Schedule Expression {text}. {wrong}") from None
     anchor = start or schedule["LastModificationDate"]

@@ -94,7 +94,9 @@ class Keys:
 
     def __init__(self, state: Path) -> None:
         path = state / FILE
-        self.own_pair: tuple[str, str] = _read(path) if path.exists() else _make(path)
+        self.own_pair: tuple[str, str] = (
+            _read_key_file(path) if path.exists() else _create_key_file(path)
+        )
         self._secrets = dict([self.own_pair])
         self._tokens: dict[str, str] = {}
         self._loans: dict[str, Loan] = {}
@@ -224,7 +226,7 @@ def _build_identity(role: str, account_id: str) -> dict[str, str]:
     }
 
 
-def _make(path: Path) -> tuple[str, str]:
+def _create_key_file(path: Path) -> tuple[str, str]:
     """Create ``path`` with a key and a secret of 20 and 40 characters, which are AWS's lengths."""
     pair = f"TRAINYARD{secrets.token_hex(6).upper()[:11]}", secrets.token_urlsafe(30)
     with Draft(path, mode=0o600) as file:
@@ -232,7 +234,7 @@ def _make(path: Path) -> tuple[str, str]:
     return pair
 
 
-def _read(path: Path) -> tuple[str, str]:
+def _read_key_file(path: Path) -> tuple[str, str]:
     """Read the key and its secret. Raises EmulatorError if the file is damaged, or if others can
     read it.
     """

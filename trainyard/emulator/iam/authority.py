@@ -23,7 +23,13 @@ from trainyard.emulator.request_scope import EXISTING, ApiError, read_account, r
 from trainyard.emulator.s3.object_folder import StoredBytes
 from trainyard.emulator.s3.object_store import DeleteResult, ObjectInfo, ObjectStore
 from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
-from trainyard.permissions.policy_evaluation import Decision, Policies, Principal, Request, evaluate
+from trainyard.permissions.policy_evaluation import (
+    Decision,
+    Policies,
+    Principal,
+    Request,
+    evaluate_request,
+)
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +189,7 @@ class Authority:
             resource=resource,
             must_name=self._must_name(call, resource),
         )
-        return self._notify_observer(evaluate(request, policies))
+        return self._notify_observer(evaluate_request(request, policies))
 
     def _must_name(self, call: Call, resource: Policy | None) -> bool:
         """Return whether the resource's policy itself must allow the call, as with KMS keys and
@@ -206,7 +212,7 @@ class Authority:
         service = Principal("sagemaker.amazonaws.com")
         request = Request(service, "sts:AssumeRole", role, context)
         trust = Policies(resource=caller.iam_record.trust, must_name=True)
-        if not self._notify_observer(evaluate(request, trust)).is_allowed:
+        if not self._notify_observer(evaluate_request(request, trust)).is_allowed:
             self._deny(
                 f"Could not assume role {role}. Please ensure that the role exists and allows "
                 "principal 'sagemaker.amazonaws.com' to assume the role.",

@@ -63,7 +63,7 @@ def read_zip(request: dict, objects: ObjectStore) -> bytes:
         ) from None
 
 
-def unzip(data: bytes, root: Path) -> Code:
+def unzip_code(data: bytes, root: Path) -> Code:
     """Unzip into a new folder under ``root``; return it with the hash and size of the zip.
 
     Raises ``InvalidParameterValueException``.
@@ -210,7 +210,7 @@ class Functions:
     # Operations.
 
     def create(self, request: dict) -> dict:
-        name, code = _name(request["FunctionName"]), request["Code"]
+        name, code = _parse_function_name(request["FunctionName"]), request["Code"]
         if request.get("PackageType", "Zip") != "Zip" or "ImageUri" in code:
             raise make_parameter_error(
                 "PackageType Image is not supported by this emulator: give the handler's code as a "
@@ -226,7 +226,7 @@ class Functions:
                 raise ApiError("ResourceConflictException", f"Function already exist: {name}", 409)
             folder = self._build_path(name).parent
             folder.mkdir(parents=True, exist_ok=True)
-            unpacked_files = unzip(read_zip(code, self._job_services.objects), folder)
+            unpacked_files = unzip_code(read_zip(code, self._job_services.objects), folder)
             configuration = {
                 "FunctionName": name,
                 "FunctionArn": make_arn("lambda", f"function:{name}"),
@@ -270,7 +270,7 @@ class Functions:
         with self._lock:
             record = self._find(request)
             folder = self._build_path(record["configuration"]["FunctionName"]).parent
-            unpacked_files = unzip(read_zip(request, self._job_services.objects), folder)
+            unpacked_files = unzip_code(read_zip(request, self._job_services.objects), folder)
             return self._store(record, unpacked_files)
 
     def update_configuration(self, request: dict) -> dict:
@@ -381,7 +381,7 @@ class Functions:
 
     def _find(self, request: dict) -> dict:
         """Return the function's record. Raises ``ResourceNotFoundException``."""
-        name = _name(request["FunctionName"])
+        name = _parse_function_name(request["FunctionName"])
         own_qualifier = request["FunctionName"].rpartition("function:")[2].partition(":")[2]
         qualifier = request.get("Qualifier") or own_qualifier
         if qualifier not in ("", "$LATEST") or not self._build_path(name).exists():
@@ -410,7 +410,7 @@ class Functions:
         return configuration
 
 
-def _name(reference: str) -> str:
+def _parse_function_name(reference: str) -> str:
     """Return ``name`` from ``name``, ``name:qualifier``, or a partial or complete ARN."""
     _, arn, rest = reference.rpartition("function:")
     name = (rest if arn else reference).partition(":")[0]

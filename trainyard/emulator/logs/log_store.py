@@ -155,7 +155,7 @@ class LogStore:
             return False
         path.parent.mkdir(parents=True, exist_ok=True)
         header = {"group": group, "stream": stream, "created": _read_clock_ms()}
-        atomic_file.begin(path, json.dumps(header) + "\n").finish(durable=False)
+        atomic_file.write_draft(path, json.dumps(header) + "\n").finish(durable=False)
         return True
 
     def _build_group_folder(self, group: str) -> Path:

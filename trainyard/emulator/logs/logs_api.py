@@ -61,15 +61,19 @@ class Logs:
         return {}
 
     def _delete_group(self, request: dict) -> dict:
-        self._store.delete_group(_group(request))
+        self._store.delete_group(_read_group_name(request))
         return {}
 
     def _delete_stream(self, request: dict) -> dict:
-        self._store.delete_stream(_group(request), _read_required_member(request, "logStreamName"))
+        self._store.delete_stream(
+            _read_group_name(request), _read_required_member(request, "logStreamName")
+        )
         return {}
 
     def _create_stream(self, request: dict) -> dict:
-        self._store.create_stream(_group(request), _read_required_member(request, "logStreamName"))
+        self._store.create_stream(
+            _read_group_name(request), _read_required_member(request, "logStreamName")
+        )
         return {}
 
     def _put(self, request: dict) -> dict:
@@ -80,8 +84,10 @@ class Logs:
             message = "Log events in a single PutLogEvents request must be in chronological order."
             raise ApiError("InvalidParameterException", message)
         # Called for its error: the stream must exist.
-        self._store.stream(_group(request), _read_required_member(request, "logStreamName"))
-        self._store.put(_group(request), request["logStreamName"], events)
+        self._store.stream(
+            _read_group_name(request), _read_required_member(request, "logStreamName")
+        )
+        self._store.put(_read_group_name(request), request["logStreamName"], events)
         return {"nextSequenceToken": "0"}
 
     def _describe_groups(self, request: dict) -> dict:
@@ -106,32 +112,32 @@ class Logs:
 
     def _describe_streams(self, request: dict) -> dict:
         prefix, newest_first = request.get("logStreamNamePrefix", ""), request.get("descending")
-        streams = self._store.list_streams(_group(request), prefix)
+        streams = self._store.list_streams(_read_group_name(request), prefix)
         if request.get("orderBy") == "LastEventTime":
             if prefix:
                 message = "Cannot order by LastEventTime with a logStreamNamePrefix."
                 raise ApiError("InvalidParameterException", message)
-            descriptions = [_describe(s) for s in streams]
+            descriptions = [_describe_stream(s) for s in streams]
             descriptions.sort(key=lambda s: s.get("lastEventTimestamp", 0))
             return _make_page(
                 request, "logStreams", descriptions[::-1] if newest_first else descriptions
             )
         page = _make_page(request, "logStreams", streams[::-1] if newest_first else streams)
-        return page | {"logStreams": [_describe(s) for s in page["logStreams"]]}
+        return page | {"logStreams": [_describe_stream(s) for s in page["logStreams"]]}
 
     def _get(self, request: dict) -> dict:
         stream = self._store.stream(
-            _group(request), _read_required_member(request, "logStreamName")
+            _read_group_name(request), _read_required_member(request, "logStreamName")
         )
-        limit = _limit(request)
-        forward, offset = _start(request)
+        limit = _read_limit(request)
+        forward, offset = _parse_token(request)
         if forward and offset is not None:
-            page_events = _take(read_forward(stream.path, offset), request, limit)
+            page_events = _take_first_events(read_forward(stream.path, offset), request, limit)
             first, last = offset, page_events[-1].stop if page_events else offset
         else:
             latest = next(read_backward(stream.path, offset), None)
             end = offset or 0 if latest is None else latest.stop
-            page_events = _take(read_backward(stream.path, end), request, limit)[::-1]
+            page_events = _take_first_events(read_backward(stream.path, end), request, limit)[::-1]
             first, last = page_events[0].start if page_events else end, end
         return {
             "events": [_convert_event(e) for e in page_events],
@@ -140,14 +146,17 @@ class Logs:
         }
 
     def _filter(self, request: dict) -> dict:
-        group, pattern = _group(request), Pattern.parse(request.get("filterPattern") or "")
+        group, pattern = (
+            _read_group_name(request),
+            Pattern.parse(request.get("filterPattern") or ""),
+        )
         names = request.get("logStreamNames")
         if names:
             streams = [self._store.stream(group, name) for name in names]
         else:
             streams = self._store.list_streams(group, request.get("logStreamNamePrefix", ""))
-        limit = _limit(request)
-        matches, token = search(streams, pattern, request, limit, _BYTES)
+        limit = _read_limit(request)
+        matches, token = search_streams(streams, pattern, request, limit, _BYTES)
         events = [
             {
                 "logStreamName": s.name,
@@ -161,7 +170,7 @@ class Logs:
         )
 
 
-def _limit(request: dict) -> int:
+def _read_limit(request: dict) -> int:
     """Return the maximum number of events to return. Raises ``InvalidParameterException``."""
     limit = request.get("limit") or _EVENTS
     if limit > _EVENTS:
@@ -173,7 +182,7 @@ def _limit(request: dict) -> int:
     return limit
 
 
-def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
+def _take_first_events(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
     """Return the first events in the requested times: at most ``limit``, and ``_BYTES`` bytes."""
     result: list[Event] = []
     size, times = 0, Times.from_request(request)
@@ -186,7 +195,7 @@ def _take(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
     return result
 
 
-def _start(request: dict) -> tuple[bool, int | None]:
+def _parse_token(request: dict) -> tuple[bool, int | None]:
     """Return (whether to read forward, offset or None for the end) from the request's token.
 
     At the end of a stream the client gets the same token again, as AWS guarantees.
@@ -200,7 +209,7 @@ def _start(request: dict) -> tuple[bool, int | None]:
     return match[1] == "f", int(match[2])
 
 
-def _describe(stream: Stream) -> dict:
+def _describe_stream(stream: Stream) -> dict:
     """Return the description of a stream, as DescribeLogStreams has it."""
     description: dict = {
         "logStreamName": stream.name,
@@ -237,7 +246,7 @@ def _make_page(request: dict, name: str, items: list) -> dict:
     return answer
 
 
-def _group(request: dict) -> str:
+def _read_group_name(request: dict) -> str:
     """Return the group's name, from its name, or from its ARN as newer clients send it."""
     members = ("logGroupName", "logGroupIdentifier")
     group = next((request[name] for name in members if request.get(name)), None)
@@ -315,7 +324,7 @@ class Times:
         )
 
 
-def search(
+def search_streams(
     streams: Sequence[Stream], pattern: Pattern, request: Mapping, limit: int, size: int
 ) -> tuple[list[tuple[Stream, Event]], str | None]:
     """Return the matching events in the order of time, and a token to continue.

@@ -118,7 +118,7 @@ def _hook_loader(loader: Any) -> None:
     loader.exec_module = exec_module
 
 
-def _chain() -> None:
+def _run_hidden_sitecustomize() -> None:
     """Run the ``sitecustomize`` that this one hides, if there is one."""
     folder = os.path.dirname(os.path.abspath(__file__))
     others = [path for path in sys.path if os.path.abspath(path) != folder]
@@ -131,4 +131,4 @@ def _chain() -> None:
 
 if __name__ == "sitecustomize":  # at the start of an interpreter, not when a test imports it
     sys.meta_path.insert(0, _Finder())
-    _chain()
+    _run_hidden_sitecustomize()

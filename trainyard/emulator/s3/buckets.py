@@ -81,7 +81,7 @@ class Buckets:
             )
             raise ApiError("NotImplemented", message, 501)
         text = read_document(request)
-        configuration = operation_routes.parse(text) if text.strip() else None
+        configuration = operation_routes.parse_xml(text) if text.strip() else None
         # The region is the one that the client signs for; without a signature, us-east-1.
         credential = request.headers.get("Authorization") or request.args.get(
             "X-Amz-Credential", ""
@@ -129,7 +129,7 @@ class Buckets:
     @operation("DeleteObjects", heeds=f"x-amz-bypass-governance-retention {PREFIX}*")
     def delete_objects(self, request: Request, bucket: str, key: str) -> Response:
         self.store.check_bucket(bucket)
-        request_tree = operation_routes.parse(read_document(request))
+        request_tree = operation_routes.parse_xml(read_document(request))
         quiet = request_tree.findtext("Quiet") == "true"
         objects = request_tree.findall("Object")
         if not 1 <= len(objects) <= _MOST_DELETED:
@@ -221,7 +221,7 @@ class Settings:
     @operation("PutPublicAccessBlock", heeds=f"{PREFIX}*")
     def block_public_access(self, request: Request, bucket: str, key: str) -> Response:
         self.store.check_bucket(bucket)
-        configuration = operation_routes.parse(read_document(request))
+        configuration = operation_routes.parse_xml(read_document(request))
         switches = {name: (configuration.findtext(name) or "false").lower() for name in _SWITCHES}
         if not {*switches.values()} <= {"true", "false"}:
             raise ApiError(
@@ -279,11 +279,11 @@ class Tagging:
     @operation("GetObjectTagging", heeds="versionId")
     def get(self, request: Request, bucket: str, key: str) -> Response:
         info = self.store.read_info(bucket, key, request.args.get("versionId"))
-        return _answer(parse_tags(info.headers), build_version_header(info))
+        return _build_response(parse_tags(info.headers), build_version_header(info))
 
     @operation("PutObjectTagging", heeds=["versionId", f"{PREFIX}*"])
     def put(self, request: Request, bucket: str, key: str) -> Response:
-        tags = read_tags(operation_routes.parse(read_document(request)))
+        tags = read_tags(operation_routes.parse_xml(read_document(request)))
         check_tags(tags)
         return Response(headers=build_version_header(self._set(request, bucket, key, tags)))
 
@@ -303,12 +303,12 @@ class Tagging:
         if setting is None:
             fields = {"BucketName": bucket}
             raise S3Error("NoSuchTagSet", "The TagSet does not exist", 404, fields=fields)
-        return _answer([(k, v) for k, v in json.loads(setting)], {})
+        return _build_response([(k, v) for k, v in json.loads(setting)], {})
 
     @operation("PutBucketTagging", heeds=f"{PREFIX}*")
     def put_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
         self.store.check_bucket(bucket)
-        tags = read_tags(operation_routes.parse(read_document(request)))
+        tags = read_tags(operation_routes.parse_xml(read_document(request)))
         check_tags(tags, MOST)
         # An empty set means no tags: GetBucketTagging then returns NoSuchTagSet.
         self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
@@ -333,7 +333,7 @@ def read_tags(tagging: Element) -> list[tuple[str, str]]:
     ]
 
 
-def _answer(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
+def _build_response(tags: list[tuple[str, str]], headers: dict[str, str]) -> Response:
     tree = [("Tag", [("Key", key), ("Value", value)]) for key, value in sorted(tags)]
     response = operation_routes.make_xml_response("Tagging", [("TagSet", tree)])
     response.headers.extend(headers)

@@ -11,7 +11,7 @@ from werkzeug import Request
 from trainyard.emulator.request_scope import S3Error
 from trainyard.emulator.s3 import operation_routes
 from trainyard.emulator.s3.object_requests import STORAGE, build_checksum_headers, parse_number
-from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore, successor
+from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore, compute_prefix_end
 from trainyard.emulator.s3.operation_routes import Response
 from trainyard.emulator.s3.upload_body import PREFIX, TYPE
 
@@ -63,7 +63,9 @@ def read_page(
             page.contents.append(info)
         if common_prefix is None:
             return page
-        start = successor(common_prefix.encode())  # skip the keys under it without reading them
+        start = compute_prefix_end(
+            common_prefix.encode()
+        )  # skip the keys under it without reading them
     return page
 
 
@@ -82,14 +84,14 @@ def answer_list_v2(store: ObjectStore, bucket: str, request: Request) -> Respons
     args = request.args
     page_token = args.get("continuation-token")
     after = decode_token(page_token) if page_token is not None else args.get("start-after", "")
-    limit = _limit(args.get("max-keys"))
+    limit = _parse_max_keys(args.get("max-keys"))
     page = _read_objects(store, bucket, request, after, limit)
     owner = args.get("fetch-owner") == "true"
     tree: list = [*_build_common_elements(request, bucket, limit, page), ("KeyCount", len(page))]
     if page_token is not None:
         tree.append(("ContinuationToken", page_token))
     if "start-after" in args:
-        tree.append(("StartAfter", encode(request, args["start-after"])))
+        tree.append(("StartAfter", encode_key(request, args["start-after"])))
     if page.is_truncated:
         tree.append(("NextContinuationToken", encode_token(page.last)))
     return operation_routes.make_xml_response(
@@ -100,16 +102,19 @@ def answer_list_v2(store: ObjectStore, bucket: str, request: Request) -> Respons
 def answer_list_v1(store: ObjectStore, bucket: str, request: Request) -> Response:
     """Answer ListObjects, the first version."""
     marker = request.args.get("marker", "")
-    limit, (prefix, delimiter) = _limit(request.args.get("max-keys")), read_prefixes(request)
+    limit, (prefix, delimiter) = (
+        _parse_max_keys(request.args.get("max-keys")),
+        read_prefixes(request),
+    )
     page = _read_objects(store, bucket, request, marker, limit)
     tree: list = [
         *_build_common_elements(request, bucket, limit, page),
-        ("Marker", encode(request, marker)),
+        ("Marker", encode_key(request, marker)),
     ]
     if not operation_routes.ILLEGAL.search(prefix):  # botocore decodes it only in version 2
         tree[1] = ("Prefix", prefix)
     if page.is_truncated and delimiter:  # without a delimiter, clients continue at the last key
-        tree.append(("NextMarker", encode(request, page.last)))
+        tree.append(("NextMarker", encode_key(request, page.last)))
     return operation_routes.make_xml_response(
         "ListBucketResult", tree + _build_entries(request, page, owner=True)
     )
@@ -123,9 +128,9 @@ def find_common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
 
 def _build_common_elements(request: Request, bucket: str, limit: int, page: Page) -> list:
     prefix, delimiter = read_prefixes(request)
-    tree: list = [("Name", bucket), ("Prefix", encode(request, prefix)), ("MaxKeys", limit)]
+    tree: list = [("Name", bucket), ("Prefix", encode_key(request, prefix)), ("MaxKeys", limit)]
     if delimiter:
-        tree.append(("Delimiter", encode(request, delimiter)))
+        tree.append(("Delimiter", encode_key(request, delimiter)))
     if request.args.get("encoding-type") == "url":
         tree.append(("EncodingType", "url"))
     return [*tree, ("IsTruncated", page.is_truncated)]
@@ -136,7 +141,7 @@ def _build_entries(request: Request, page: Page, *, owner: bool) -> list:
     tree: list = []
     for info in page.contents:
         entry: list = [
-            ("Key", encode(request, info.key)),
+            ("Key", encode_key(request, info.key)),
             ("LastModified", operation_routes.format_timestamp(info.last_modified)),
             ("ETag", f'"{info.etag}"'),
             ("Size", info.size),
@@ -145,7 +150,7 @@ def _build_entries(request: Request, page: Page, *, owner: bool) -> list:
         ]
         tree.append(("Contents", entry + [("Owner", operation_routes.OWNER)] * owner))
     for prefix in page.prefixes:
-        tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
+        tree.append(("CommonPrefixes", [("Prefix", encode_key(request, prefix))]))
     return tree
 
 
@@ -153,7 +158,7 @@ def read_prefixes(request: Request) -> tuple[str, str]:
     return request.args.get("prefix", ""), request.args.get("delimiter", "")
 
 
-def encode(request: Request, value: str) -> str:
+def encode_key(request: Request, value: str) -> str:
     """Return the key, URL-encoded if the client asks for that: XML 1.0 cannot contain every key.
 
     Raises ``InvalidArgument`` for another encoding.
@@ -166,7 +171,7 @@ def encode(request: Request, value: str) -> str:
     return quote(value, safe="/") if kind else value
 
 
-def _limit(text: str | None) -> int:
+def _parse_max_keys(text: str | None) -> int:
     return min(parse_number(text, "max-keys", LIMIT), LIMIT)
 
 

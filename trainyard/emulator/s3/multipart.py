@@ -115,7 +115,7 @@ class Uploads:
         ``claims`` are headers about the complete object: its checksum, the type of the checksum,
         and its size in bytes.
         """
-        parts = _choose(upload, request_tree)
+        parts = _select_parts(upload, request_tree)
         # S3's ETag of a multipart object: the MD5 of its parts' binary MD5s, and their number.
         digests = b"".join(bytes.fromhex(part.etag) for part in parts)
         etag = hashlib.md5(digests, usedforsecurity=False).hexdigest()
@@ -153,7 +153,7 @@ class Uploads:
             part.blob.discard()
 
 
-def _choose(upload: Upload, request_tree: Element) -> list[Part]:
+def _select_parts(upload: Upload, request_tree: Element) -> list[Part]:
     """Return the parts that the client names in its request.
 
     Raises ``InvalidPart``, ``InvalidPartOrder`` or ``EntityTooSmall`` as S3 does.

@@ -199,9 +199,12 @@ def check_index(root: Path) -> None:
             f"restore it, or move {root} away to start with an empty S3"
         )
     seal_path = root / SEAL
-    if seal_path.exists() and (seal_sum := seal_path.read_text(errors="replace")) != _sum(index):
+    if seal_path.exists() and (
+        seal_sum := seal_path.read_text(errors="replace")
+    ) != _format_checksum(index):
         raise EmulatorError(
-            f"{index} has changed since the last stop: it has {_sum(index)}, expected {seal_sum}. "
+            f"{index} has changed since the last stop: it has {_format_checksum(index)}, "
+            f"expected {seal_sum}. "
             "It is damaged, or another copy, and it names every object of S3, so nothing is "
             f"served: restore it. To have it checked and used as it is, remove {seal_path}; to "
             f"start with an empty S3, move {root} away"
@@ -234,7 +237,7 @@ def open_index(root: Path) -> Index:
 def seal_index(root: Path) -> None:
     """Write size and CRC-32 of the closed index; if the disk is full, there is no seal."""
     with contextlib.suppress(OSError):
-        atomic_file.write(root / SEAL, _sum(root / INDEX))
+        atomic_file.write(root / SEAL, _format_checksum(root / INDEX))
 
 
 def unseal_index(root: Path) -> None:
@@ -242,7 +245,7 @@ def unseal_index(root: Path) -> None:
     (root / SEAL).unlink(missing_ok=True)
 
 
-def _sum(path: Path) -> str:
+def _format_checksum(path: Path) -> str:
     """Return text with size and CRC-32 of the file."""
     if not path.exists():
         return "no file"
@@ -280,11 +283,11 @@ def recover_folder(root: Path, index: Index) -> None:
         root / _INTERRUPTED_FOLDER, transit, "they never became an object, or it was deleted"
     )
     unknown = [path for path in strays if not path.name.endswith(TRANSIT)]
-    _refuse(root, unknown, len(files_by_name) - len(transit))
+    _refuse_unknown_files(root, unknown, len(files_by_name) - len(transit))
     _set_aside(root / _UNKNOWN, unknown, "the index does not name them")
 
 
-def _refuse(root: Path, unknown: list[Path], count: int) -> None:
+def _refuse_unknown_files(root: Path, unknown: list[Path], count: int) -> None:
     """Raise EmulatorError if there are unknown files.
 
     The user can allow them by creating an empty folder, to which they are moved.

@@ -390,7 +390,7 @@ class Objects:
     def get(self, request: Request, bucket: str, key: str) -> Response:
         info, stored_bytes = self.store.open(bucket, key, request.args.get("versionId"))
         try:
-            response, start, stop = _describe(request, info)
+            response, start, stop = _describe_object(request, info)
             stored_bytes.verify(start, stop)
         except ApiError:
             stored_bytes.close()
@@ -404,7 +404,7 @@ class Objects:
     @operation("HeadObject", heeds=_READING)
     def head(self, request: Request, bucket: str, key: str) -> Response:
         info = self.store.read_info(bucket, key, request.args.get("versionId"))
-        return _describe(request, info)[0]
+        return _describe_object(request, info)[0]
 
     # Requests that write.
 
@@ -414,7 +414,7 @@ class Objects:
         headers, metadata = select_stored_headers(request.headers)
         check = check_of_write(request.headers)
         with self.store.create_blob() as blob:
-            checksums = receive(request, blob)
+            checksums = receive_body(request, blob)
             info = self.store.commit(
                 bucket, key, blob, metadata=metadata, headers=headers | checksums, check=check
             )
@@ -495,7 +495,7 @@ def check_target(store: ObjectStore, bucket: str, key: str) -> None:
     store.check_bucket(bucket)
 
 
-def receive(request: Request, blob: Blob, extra_algorithm: str = "") -> dict[str, str]:
+def receive_body(request: Request, blob: Blob, extra_algorithm: str = "") -> dict[str, str]:
     """Write the body of a request to ``blob``; return the checksums to store, by header."""
     body = Body(request, extra_algorithm)
     for chunk in body.iter_chunks():
@@ -569,7 +569,7 @@ def select_encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in headers.items() if k.startswith("x-amz-server-side-")}
 
 
-def _describe(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
+def _describe_object(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
     """Return the response to GET or HEAD without its body, and the range of bytes for the body."""
     is_not_modified = check_reading(request.headers, info)
     headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}

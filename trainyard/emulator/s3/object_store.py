@@ -23,7 +23,7 @@ from email.utils import format_datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from trainyard.common.atomic_file import sync
+from trainyard.common.atomic_file import flush_to_disk
 from trainyard.emulator.request_scope import ACCOUNT, ApiError, S3Error, read_account
 from trainyard.emulator.s3.object_folder import (
     TRANSIT,
@@ -140,7 +140,7 @@ class BucketTable:
                 self.index.run("INSERT INTO settings VALUES (?, ?, ?)", bucket, name, value)
 
 
-__all__ = ["DeleteResult", "ObjectInfo", "ObjectStore", "check_key", "successor"]
+__all__ = ["DeleteResult", "ObjectInfo", "ObjectStore", "check_key", "compute_prefix_end"]
 
 _VERSION = re.compile(r"[0-9a-f]{32}|null")
 VERSIONING = "versioning"
@@ -261,7 +261,7 @@ class ObjectStore(BucketTable):
         a put during a long listing may or may not be included.
         """
         self.check_bucket(bucket, prefix)
-        low, end = max(prefix.encode(), start), successor(prefix.encode())
+        low, end = max(prefix.encode(), start), compute_prefix_end(prefix.encode())
         yield from self.index.iter_objects(bucket, low, end)
 
     # Methods that write.
@@ -291,7 +291,7 @@ class ObjectStore(BucketTable):
         check_key(key)
         # The bytes and then their file name must be on disk before a row refers to them.
         blob.close()
-        sync(blob.path.parent)
+        flush_to_disk(blob.path.parent)
         with self._begin_write(blob) as leave:
             versioning = self.read_setting(bucket, VERSIONING)
             old = self.index.find_current(bucket, key)
@@ -454,7 +454,7 @@ def _build_marker_headers(marker: ObjectInfo) -> dict[str, str]:
     }
 
 
-def successor(prefix: bytes) -> bytes:
+def compute_prefix_end(prefix: bytes) -> bytes:
     """Return the smallest byte string that is above every key starting with ``prefix``, in UTF-8.
 
     UTF-8 never contains the byte 0xff, so the last byte can always be increased by one.

@@ -48,7 +48,7 @@ def make_xml_response(tag: str, children: "Tree | str", status: int = 200) -> Re
     if isinstance(children, str):
         root.text = children
     else:
-        _fill(root, children)
+        _append_children(root, children)
     body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return Response(body, status, content_type="application/xml")
 
@@ -61,7 +61,7 @@ def make_error_response(failure: ApiError, resource: str, request_id: str = "") 
     children.append(("Resource", resource))
     children += [("RequestId", request_id)] if request_id else []
     root = ElementTree.Element("Error")  # S3's error documents have no namespace
-    _fill(root, children)
+    _append_children(root, children)
     body = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     headers = more.headers if more else {}
     return Response(body, failure.status, headers, content_type="application/xml")
@@ -72,7 +72,7 @@ MALFORMED_XML = (
 )
 
 
-def parse(body: bytes) -> ElementTree.Element:
+def parse_xml(body: bytes) -> ElementTree.Element:
     """Return the parsed document, with S3's namespace removed from its tags.
 
     Raises ``MalformedXML``.
@@ -100,7 +100,7 @@ def format_timestamp(timestamp: datetime) -> str:
     return timestamp.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp.microsecond // 1000:03d}Z"
 
 
-def _fill(parent: ElementTree.Element, children: Tree) -> None:
+def _append_children(parent: ElementTree.Element, children: Tree) -> None:
     """Append the children to the element ``parent``."""
     for tag, value in children:
         child = ElementTree.SubElement(parent, tag)
@@ -109,7 +109,7 @@ def _fill(parent: ElementTree.Element, children: Tree) -> None:
         elif isinstance(value, str | int):
             child.text = ILLEGAL.sub("\ufffd", str(value))
         else:
-            _fill(child, value)
+            _append_children(child, value)
 
 
 # The operations of S3; botocore's model of the service says which one a request means.
@@ -181,11 +181,13 @@ def _build_table() -> dict[tuple[Level, str], list[Operation]]:
             level: Level = (
                 "service" if path == "/" else "object" if path.count("/") > 1 else "bucket"
             )
-            table.setdefault((level, operation.http["method"]), []).append(_read(operation))
+            table.setdefault((level, operation.http["method"]), []).append(
+                _read_operation(operation)
+            )
     return table
 
 
-def _read(operation: OperationModel) -> Operation:
+def _read_operation(operation: OperationModel) -> Operation:
     """Return an operation of botocore's model as :class:`Operation`."""
     static = tuple(parse_qsl(urlsplit(operation.http["requestUri"]).query, keep_blank_values=True))
     parameters: dict[str, set[str]] = {"querystring": set(), "header": set()}
@@ -253,7 +255,7 @@ def operation(*names: str, heeds: str | Iterable[str] = ()) -> Callable[[Answer]
     return register
 
 
-def find(level: Level, request: Request) -> Answer:
+def find_handler(level: Level, request: Request) -> Answer:
     """Return the method that handles a request.
 
     Raises ``NotImplemented`` (status 501) if there is none, or if it ignores a part of the request.

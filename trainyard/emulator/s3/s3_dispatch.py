@@ -17,7 +17,7 @@ from trainyard.emulator.s3.list_objects import (
     LIMIT,
     Page,
     build_checksum_kinds,
-    encode,
+    encode_key,
     read_page,
     read_prefixes,
 )
@@ -37,12 +37,18 @@ from trainyard.emulator.s3.object_requests import (
     open_source,
     parse_number,
     parse_source_range,
-    receive,
+    receive_body,
     select_encryption_headers,
     select_stored_headers,
 )
-from trainyard.emulator.s3.object_store import VERSIONING, Check, ObjectInfo, ObjectStore, successor
-from trainyard.emulator.s3.operation_routes import OWNER, Level, Response, find, operation
+from trainyard.emulator.s3.object_store import (
+    VERSIONING,
+    Check,
+    ObjectInfo,
+    ObjectStore,
+    compute_prefix_end,
+)
+from trainyard.emulator.s3.operation_routes import OWNER, Level, Response, find_handler, operation
 from trainyard.emulator.s3.upload_body import (
     ALGORITHMS,
     LINEAR,
@@ -85,7 +91,7 @@ class S3:
                     request.environ.setdefault(f"HTTP_{name.upper().replace('-', '_')}", value)
             self._store.check_owner(bucket, request.headers.get("x-amz-expected-bucket-owner"))
             level: Level = "object" if key else "bucket" if bucket else "service"
-            method = find(level, request)
+            method = find_handler(level, request)
             room = self._rooms[method.__qualname__.partition(".")[0]]
             response = method(room, request, bucket, key)
         except ApiError as failure:
@@ -163,7 +169,7 @@ class Parts:
         part_number = _parse_part_number(request)
         _check_algorithm(upload, request)
         with self.store.create_blob() as blob:
-            checksums = receive(request, blob, upload.algorithm)
+            checksums = receive_body(request, blob, upload.algorithm)
             part = self.uploads.add(upload, part_number, blob, checksums)
         return Response(headers={"ETag": f'"{part.etag}"', **checksums})
 
@@ -199,7 +205,7 @@ class Parts:
             for k, v in request.headers
             if k.lower().startswith(PREFIX) or k.lower() == _SIZE
         }
-        request_tree = operation_routes.parse(request.get_data())
+        request_tree = operation_routes.parse_xml(request.get_data())
         info = self._complete_upload(
             request.args["uploadId"], bucket, key, request_tree, claims, check
         )
@@ -347,7 +353,7 @@ class Versions:
     @operation("PutBucketVersioning", heeds=f"{PREFIX}*")
     def put(self, request: Request, bucket: str, key: str) -> Response:
         self.store.check_bucket(bucket)
-        configuration = operation_routes.parse(read_document(request))
+        configuration = operation_routes.parse_xml(read_document(request))
         status = configuration.findtext("Status")
         if configuration.findtext("MfaDelete") == "Enabled":
             message = "The emulator's S3 does not implement MfaDelete of PutBucketVersioning."
@@ -374,19 +380,19 @@ class Versions:
             fields = {"ArgumentName": "version-id-marker", "ArgumentValue": version}
             raise S3Error("InvalidArgument", message, fields=fields)
         page = self._read(request, bucket, limit, marker, version)
-        tree: list = [("Name", bucket), ("Prefix", encode(request, args.get("prefix", "")))]
-        tree += [("KeyMarker", encode(request, marker)), ("VersionIdMarker", version)]
+        tree: list = [("Name", bucket), ("Prefix", encode_key(request, args.get("prefix", "")))]
+        tree += [("KeyMarker", encode_key(request, marker)), ("VersionIdMarker", version)]
         if page.is_truncated:
-            tree.append(("NextKeyMarker", encode(request, page.last)))
+            tree.append(("NextKeyMarker", encode_key(request, page.last)))
             tree += [("NextVersionIdMarker", page.version)] if page.version else []
         tree += [("MaxKeys", limit), ("IsTruncated", page.is_truncated)]
         if delimiter := args.get("delimiter"):
-            tree.append(("Delimiter", encode(request, delimiter)))
+            tree.append(("Delimiter", encode_key(request, delimiter)))
         if args.get("encoding-type") == "url":
             tree.append(("EncodingType", "url"))
         tree += [self._build_entry(request, bucket, info) for info in page.contents]
         for prefix in page.prefixes:
-            tree.append(("CommonPrefixes", [("Prefix", encode(request, prefix))]))
+            tree.append(("CommonPrefixes", [("Prefix", encode_key(request, prefix))]))
         return operation_routes.make_xml_response("ListVersionsResult", tree)
 
     def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> Page:
@@ -397,7 +403,7 @@ class Versions:
         def iter_from(start: bytes) -> Iterator[ObjectInfo]:
             low = max(start or first, prefix)
             bound = below if low == first else 2**63 - 1
-            return self.store.index.iter_versions(bucket, low, successor(prefix), bound)
+            return self.store.index.iter_versions(bucket, low, compute_prefix_end(prefix), bound)
 
         return read_page(iter_from, request, marker, limit)
 
@@ -416,7 +422,7 @@ class Versions:
 
     def _build_entry(self, request: Request, bucket: str, info: ObjectInfo) -> tuple[str, list]:
         """Return the XML element of a version or a delete marker."""
-        entry: list = [("Key", encode(request, info.key)), ("VersionId", info.version)]
+        entry: list = [("Key", encode_key(request, info.key)), ("VersionId", info.version)]
         entry.append(("IsLatest", self._is_latest(bucket, info)))
         entry.append(("LastModified", operation_routes.format_timestamp(info.last_modified)))
         if info.is_delete_marker:

@@ -53,7 +53,8 @@ class _Poly:
         self._powers = [[self.table[bit & 0xFF] ^ bit >> 8 for bit in bits]]
         lane = self._compute_power_images(_LANE.bit_length() - 1)
         self.lane = [
-            [_apply(lane, value << 8 * k) for value in range(256)] for k in range(self.bytes)
+            [_apply_linear_map(lane, value << 8 * k) for value in range(256)]
+            for k in range(self.bytes)
         ]
 
     @staticmethod
@@ -66,14 +67,14 @@ class _Poly:
         """Return the state of the CRC after ``count`` more zero bytes."""
         for power in range(count.bit_length()):
             if count >> power & 1:
-                state = _apply(self._compute_power_images(power), state)
+                state = _apply_linear_map(self._compute_power_images(power), state)
         return state
 
     def _compute_power_images(self, power: int) -> list[int]:
         """Return the image of each bit of a state after 2**power zero bytes."""
         while len(self._powers) <= power:
             last = self._powers[-1]
-            self._powers.append([_apply(last, image) for image in last])
+            self._powers.append([_apply_linear_map(last, image) for image in last])
         return self._powers[power]
 
     def run(self, state: int, chunk: bytes) -> int:
@@ -106,7 +107,7 @@ class _Poly:
         return [int.from_bytes(planes[lane::lanes], "little") for lane in range(lanes)]
 
 
-def _apply(images: list[int], value: int) -> int:
+def _apply_linear_map(images: list[int], value: int) -> int:
     """Return the image of ``value`` under a linear map that is given by the image of each bit."""
     result, bit = 0, 0
     while value:

@@ -21,7 +21,7 @@ from trainyard.emulator.regions import list_world_folders
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.sagemaker.pipelines import step_cache
-from trainyard.emulator.sagemaker.pipelines.checked_definition import parse
+from trainyard.emulator.sagemaker.pipelines.checked_definition import parse_definition
 
 # An execution and its jobs form a unit, which is kept or deleted as a whole. A job that was not
 # started by an execution is a unit by itself.
@@ -176,7 +176,9 @@ def _find_cached_step(directory: Path, record: dict) -> str:
     return ""
 
 
-_parse_cached = functools.lru_cache(maxsize=64)(parse)  # most executions share a few definitions
+_parse_cached = functools.lru_cache(maxsize=64)(
+    parse_definition
+)  # most executions share a few definitions
 
 
 def _read_pipelines(state: Path) -> list[dict]:
@@ -278,7 +280,7 @@ def plan_pruning(
     return plan_pruning_of_oldest(counts[min(index, len(counts) - 1)])
 
 
-def remove(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
+def remove_planned(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
     """Delete what the plan contains. If this is interrupted, the next pruning completes it."""
     # Objects are deleted first. If this is interrupted, the records that lead to the objects still
     # exist, and the cache does not reuse a step whose results are missing, because it checks them.
@@ -300,7 +302,7 @@ def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
         plan = plan_pruning(state, store, None, int(keep_gb * GB))
     except EmulatorError as set_aside:
         return [str(set_aside)]
-    remove(plan, state, store)
+    remove_planned(plan, state, store)
     lines = [plan.summarize("removed, which nothing needs")] if plan.units else []
     if (state_size := plan.size - plan.freed_bytes) > keep_gb * GB:
         lines.append(

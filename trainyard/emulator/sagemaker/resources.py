@@ -18,7 +18,7 @@ from botocore.model import OperationModel, Shape
 
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, make_page, sort_items
-from trainyard.emulator.request_shapes import check, load_service_model
+from trainyard.emulator.request_shapes import check_request_shape, load_service_model
 
 # Kinds of resources that SageMaker only stores. Their members and errors come from botocore's model
 # of the service.
@@ -229,7 +229,7 @@ class Store:
         """Perform an operation. ``own_members`` are members of the created resource that no client
         can set.
         """
-        check(operation, request)
+        check_request_shape(operation, request)
         with self._lock:
             return self._operations[operation](request | (own_members or {}))
 

@@ -16,7 +16,7 @@ from trainyard.emulator.internal_client import Aws
 from trainyard.emulator.lambda_.lambda_functions import Functions
 from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.request_scope import ApiError, make_arn
-from trainyard.emulator.request_shapes import check
+from trainyard.emulator.request_shapes import check_request_shape
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.callback_tokens import Callbacks
 from trainyard.emulator.sagemaker.endpoints.endpoints import EndpointConfigs, Endpoints
@@ -29,7 +29,7 @@ from trainyard.emulator.sagemaker.pipelines.executions import Executions
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines
 from trainyard.emulator.sagemaker.pipelines.running_execution import Work
 from trainyard.emulator.sagemaker.pipelines.steps import Services
-from trainyard.emulator.sagemaker.search_api import Experiments, search
+from trainyard.emulator.sagemaker.search_api import Experiments, search_resources
 from trainyard.emulator.sagemaker.tuning.tuning_api import Tunings
 
 Operation = Callable[[dict], dict]
@@ -120,7 +120,7 @@ class SageMaker:
 
     def handle(self, operation: str, request: dict) -> dict:
         """Check the request, and return the response to an operation that :meth:`owns` confirms."""
-        check(operation, request)
+        check_request_shape(operation, request)
         return self._operations[operation](request)
 
     @property
@@ -193,7 +193,7 @@ class SageMaker:
             "CreatePipeline": self._store_tags(self._pipelines.create, "PipelineArn"),
             "DeleteEndpoint": self._drop_tags("Endpoint", self._endpoints.delete),
             "DeletePipeline": self._delete_pipeline,
-            "Search": functools.partial(search, self._answer, self._executions),
+            "Search": functools.partial(search_resources, self._answer, self._executions),
             "AddTags": self._restrict_to_own("AddTags", self._tags.add),
             "ListTags": self._restrict_to_own("ListTags", self._tags.list_tags),
             "DeleteTags": self._restrict_to_own("DeleteTags", self._tags.delete),

@@ -80,7 +80,7 @@ class Executions(Protocol):
         ...
 
 
-def search(ask: Ask, executions: Executions, request: dict) -> dict:
+def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
     """Return the response of Search."""
     kind = request["Resource"]
     if kind not in (*KINDS, EXECUTION):

@@ -90,7 +90,9 @@ class StackPipeline(CloudFormationModel):
         cls, resource_name: str, cloudformation_json: dict, *_: Any, **__: Any
     ) -> "StackPipeline":
         properties = _read_properties(resource_name, cloudformation_json, cls.PROPERTY_NAMES)
-        request = _request(resource_name, properties) | {"ClientRequestToken": uuid.uuid4().hex}
+        request = _build_pipeline_request(resource_name, properties) | {
+            "ClientRequestToken": uuid.uuid4().hex
+        }
         answer = _call_sagemaker(
             "CreatePipeline", request | {"Tags": properties.get("Tags")}, resource_name
         )
@@ -111,9 +113,11 @@ class StackPipeline(CloudFormationModel):
             original_resource.delete()
             return new
         _call_sagemaker(
-            "UpdatePipeline", _request(new_resource_name, properties), new_resource_name
+            "UpdatePipeline",
+            _build_pipeline_request(new_resource_name, properties),
+            new_resource_name,
         )
-        _tag(original_resource, properties.get("Tags", []))
+        _set_tags(original_resource, properties.get("Tags", []))
         return original_resource
 
     def delete(self, *_: Any) -> None:
@@ -121,7 +125,7 @@ class StackPipeline(CloudFormationModel):
         _call_sagemaker("DeletePipeline", request, self.name)
 
 
-def _request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+def _build_pipeline_request(name: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that CreatePipeline and UpdatePipeline have in common."""
     definition = properties.get("PipelineDefinition", {})
     location = definition.get("PipelineDefinitionS3Location")
@@ -204,7 +208,7 @@ class StackPackageGroup(CloudFormationModel):
                 raise ValidationError(
                     message=f"{group.name}: {problem}, which is not supported here"
                 )
-        _tag(group, properties.get("Tags", []))
+        _set_tags(group, properties.get("Tags", []))
         return group
 
     def delete(self, *_: Any) -> None:
@@ -212,7 +216,7 @@ class StackPackageGroup(CloudFormationModel):
         _call_sagemaker("DeleteModelPackageGroup", request, self.name)
 
 
-def _tag(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]) -> None:
+def _set_tags(resource: StackPipeline | StackPackageGroup, tags: list[dict[str, str]]) -> None:
     """Set the tags of a resource to ``tags``; remove all others."""
     existing_tags = _call_sagemaker("ListTags", {"ResourceArn": resource.arn}, resource.name)[
         "Tags"

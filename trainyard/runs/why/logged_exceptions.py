@@ -526,7 +526,7 @@ def _fill_groups(sentence: str, groups: Mapping[str, str | None]) -> str:
     return re.sub(r"\.\.$", ".", text.replace(_NOTHING, "?"))
 
 
-def _read(folder: Path) -> tuple[Signature, ...]:
+def _read_signatures(folder: Path) -> tuple[Signature, ...]:
     """Read all signatures from the TOML files in a folder."""
     return tuple(
         Signature(
@@ -543,7 +543,7 @@ def _read(folder: Path) -> tuple[Signature, ...]:
     )
 
 
-SIGNATURES: Iterable[Signature] = _read(FOLDER)
+SIGNATURES: Iterable[Signature] = _read_signatures(FOLDER)
 """Signatures in the order of the families' names, and of the entries in a family's file."""
 
 _CAUSES = [signature for signature in SIGNATURES if signature.level != "consequence"]

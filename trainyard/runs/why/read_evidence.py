@@ -11,7 +11,12 @@ from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language.definition_document import Step as StepDefinition
 from trainyard.language.definition_document import find_step
-from trainyard.language.evaluation import Unknown, are_conditions_met, evaluate, is_condition_met
+from trainyard.language.evaluation import (
+    Unknown,
+    are_conditions_met,
+    evaluate_value,
+    is_condition_met,
+)
 from trainyard.language.expressions import (
     GET,
     JSON_GET,
@@ -182,7 +187,7 @@ def describe_condition(condition: Mapping[str, Any], scope: RunValues) -> str:
 def _describe_operand(operand: Any, scope: RunValues) -> str:
     """Describe one side of a comparison: ``<source> is <value>``; for a constant only the value."""
     try:
-        value = evaluate(operand, scope)
+        value = evaluate_value(operand, scope)
     except ExpressionError as error:
         value = Unknown(str(error))
     text = f"not known ({value})" if isinstance(value, Unknown) else json.dumps(value)
@@ -201,7 +206,7 @@ def _describe_source(expression: Mapping[str, Any], scope: RunValues) -> str:
     body = expression[JSON_GET]
     try:
         if "S3Uri" in body:
-            uri, step = evaluate(body["S3Uri"], scope), ""
+            uri, step = evaluate_value(body["S3Uri"], scope), ""
         else:
             file = parse_get(body["PropertyFile"][GET])
             uri, step = scope.find_property_file_uri(file.name, file.path), f" of step {file.name}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import reduce
 
 from trainyard.language.definition_document import Document
-from trainyard.secrets import Path, find
+from trainyard.secrets import Path, find_secrets
 from trainyard.validate.rules.job_view import as_list, join_member
 from trainyard.validate.rules.rule import Violation, get_document, rule
 
@@ -18,11 +18,11 @@ from trainyard.validate.rules.rule import Violation, get_document, rule
 )
 def secret_in_plain_text(document: Document) -> Iterator[Violation]:
     for step in document.steps:
-        for path in find(document.resolve_value(step.own_arguments)):
+        for path in find_secrets(document.resolve_value(step.own_arguments)):
             field = _format_json_path(f"{step.path}.Arguments", path)
             yield Violation(step=step, path=field, problem="looks like a secret")
     parameters = as_list(document.document.get("Parameters"))
-    for path in find(parameters):
+    for path in find_secrets(parameters):
         field = _format_json_path("$.Parameters", path)
         yield Violation(step=None, path=field, problem="looks like a secret")
 

@@ -58,7 +58,7 @@ def put(folder: Path, files: dict[str, str]) -> None:
 
 
 def test_the_description_is_a_lineage_whose_parts_have_its_identity(job: Path):
-    told = driver.describe(config())
+    told = driver.describe_training(config())
     training = dict(told["training"])
     identity = training.pop("identity")
     lineage = Lineage.model_validate(training)
@@ -71,23 +71,23 @@ def test_the_description_is_a_lineage_whose_parts_have_its_identity(job: Path):
 
 
 def test_a_value_that_a_search_found_counts_for_the_identity(job: Path, monkeypatch):
-    before = driver.describe(config())["training"]
+    before = driver.describe_training(config())["training"]
     monkeypatch.setenv("SM_HPS", '{"epochs": 4}')
-    found = driver.describe(config(searched=["epochs"]))["training"]
+    found = driver.describe_training(config(searched=["epochs"]))["training"]
     assert found["parts"]["settings"]["arguments"]["epochs"] == 4
     assert found["identity"] != before["identity"]
 
 
 def test_data_count_by_content_and_streamed_data_by_name_and_size(job: Path):
-    before = driver.describe(config())["channels"]
+    before = driver.describe_training(config())["channels"]
     (job / "input/data/a/x.csv").write_text("1,3\n")
     (job / "input/data/b/y.csv").write_text("3,5\n")
-    after = driver.describe(config())["channels"]
+    after = driver.describe_training(config())["channels"]
     assert after["a"] != before["a"] and after["a"]["contents"]
     assert after["b"] == before["b"] and not after["b"]["contents"]
     (job / "input/data/b/y.csv").write_text("3,55\n")
-    assert driver.describe(config())["channels"]["b"] != before["b"]
-    assert not driver.describe(config(mounted=["a"]))["channels"]["a"]["contents"]
+    assert driver.describe_training(config())["channels"]["b"] != before["b"]
+    assert not driver.describe_training(config(mounted=["a"]))["channels"]["a"]["contents"]
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_processes_are_counted_as_the_launcher_starts_them(job: Path, launcher, 
 
 def run(job: Path, checkpoint: str | None) -> tuple[list[str], dict[str, Any]]:
     """A run whose script sees the names that are given back, and writes one checkpoint."""
-    told = driver.describe(config())
-    note = driver.resume(driver.CHECKPOINTS, told)
+    told = driver.describe_training(config())
+    note = driver.load_resume_note(driver.CHECKPOINTS, told)
     seen = driver.list_files(driver.CHECKPOINTS)
     if checkpoint:
         (driver.CHECKPOINTS / checkpoint).parent.mkdir(exist_ok=True)
@@ -145,7 +145,7 @@ def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
     put(model, dict.fromkeys(own, "the script's"))
     ours = ("serve/answer.py", "serve/helper.py", "serve/deep/more.py", "serve/notes.txt")
     put(driver.CODE, dict.fromkeys(ours, "ours"))
-    driver.add_description(model, driver.describe(config()), "serve/answer.py")
+    driver.add_description(model, driver.describe_training(config()), "serve/answer.py")
     theirs = {n for n in driver.list_files(model) if (model / n).read_text() == "the script's"}
     assert theirs == {*own}
     assert {*driver.list_files(model)} - theirs == {

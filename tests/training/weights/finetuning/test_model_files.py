@@ -13,7 +13,7 @@ from steps.evaluate.score_rows import open_archive
 from tests.training.export.test_sharded_export import SETTINGS, write
 from training.weights.finetuning import base_model, hugging_face_folder
 from training.weights.starting_weights import StartFrom, open_start
-from training.workloads import load
+from training.workloads import load_workload
 from trainyard.common.errors import DataError
 
 
@@ -50,7 +50,7 @@ def test_every_file_belongs_to_its_identity(folder, tmp_path):
 
 def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):
     archive = archive_folder(folder, tmp_path / "archive")
-    workload = load("language_model", SETTINGS)
+    workload = load_workload("language_model", SETTINGS)
     both = [
         base_model.read_weights(workload, "language_model", one, "s3://x")
         for one in (folder, archive)
@@ -82,7 +82,7 @@ def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path)
     lost.unlink()
     with pytest.raises(DataError, match=lost.name):
         open_archive(copy, "language_model")
-    workload = load("language_model", SETTINGS)
+    workload = load_workload("language_model", SETTINGS)
     with pytest.raises(DataError, match=lost.name):
         base_model.read_weights(workload, "language_model", copy, "s3://x")
 
@@ -97,5 +97,5 @@ def test_a_folder_of_hugging_faces_is_what_it_was(folder, tmp_path):
     found = [
         name for file in hugging_face_folder.list_weight_files(tmp_path) for name in load_file(file)
     ]
-    workload = load("language_model", SETTINGS)
+    workload = load_workload("language_model", SETTINGS)
     assert len(found) == len(base_model.read_weights(workload, "language_model", folder, None))

@@ -25,7 +25,7 @@ from training.data.dataset import Dataset
 from training.data.loader import Preparation
 from training.export.inference import WARM, ServedModel
 from training.tools.contract_tests.scoring_rules import join_blocks
-from training.workloads import load, load_packing
+from training.workloads import load_packing, load_workload
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.workload import Classes, ResNet
 from trainyard.common.errors import DataError, TrainingError
@@ -55,7 +55,7 @@ def splits(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def workload(splits: Path):
-    found = load("image", CONFIG)
+    found = load_workload("image", CONFIG)
     found.fit(Dataset(splits / "train"))
     return found
 
@@ -99,7 +99,7 @@ def test_images_that_cannot_be_decoded_are_quarantined_by_their_names(tmp_path: 
 
 def slices(out: Path, *names: str) -> tuple[set[str], ...]:
     """Return the values of these slices among the scores of the test split."""
-    found = load("image", CONFIG)
+    found = load_workload("image", CONFIG)
     found.fit(Dataset(out / "train"))
     columns = join_blocks(list(found.scores(found.model(), Dataset(out / "test"), names)))
     return tuple(set(columns[f"slice.{name}"]) for name in names)
@@ -232,13 +232,13 @@ def test_a_request_without_an_image_is_refused(workload, model, request_, messag
 
 def test_what_was_learned_travels_with_the_model(workload, tmp_path: Path):
     (tmp_path / "classes.json").write_bytes(workload.files()["classes.json"])
-    again = load("image", CONFIG, tmp_path)
+    again = load_workload("image", CONFIG, tmp_path)
     assert again.classes == workload.classes
     (tmp_path / "classes.json").write_text("{")
     with pytest.raises(DataError, match="classes.json: is damaged"):
-        load("image", CONFIG, tmp_path)
+        load_workload("image", CONFIG, tmp_path)
     with pytest.raises(TrainingError, match="classes.json: is missing"):
-        _ = load("image", CONFIG).classes
+        _ = load_workload("image", CONFIG).classes
 
 
 def test_the_operations_of_a_convolution_are_counted(workload, model):

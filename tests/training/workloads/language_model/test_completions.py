@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.training.trainings import compute_metrics, loss_of, write_dataset
 from training.data.dataset import Dataset
 from training.tools.contract_tests.scoring_rules import join_blocks
-from training.workloads import load
+from training.workloads import load_workload
 
 SMALL = {"records": "completions", "context_length": 12, "layers": 1, "heads": 2, "dim": 16}
 END = 256
@@ -38,7 +38,7 @@ def tensors(workload, pairs: list[tuple[str, str]]) -> dict[str, torch.Tensor]:
 def load_seeded_model(config: dict) -> tuple:
     """Return a workload and its model, in evaluation mode."""
     torch.manual_seed(0)
-    workload = load("language_model", config)
+    workload = load_workload("language_model", config)
     return workload, workload.model().eval()
 
 
@@ -54,7 +54,7 @@ TEXTS = st.text("abcö", max_size=20)
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
 def test_a_sample_is_the_end_of_its_prompt_and_the_completion_which_alone_counts(pairs):
-    workload = load("language_model", SMALL)
+    workload = load_workload("language_model", SMALL)
     samples = pack_pairs(workload, pairs)
     found = samples["tokens"].tolist(), samples["counted"]
     for (prompt, said), row, counted in zip(pairs, *found, strict=True):
@@ -95,8 +95,8 @@ TOGETHER = SMALL | {"attend": "document"}
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8), st.integers(1, 8))
 def test_examples_that_share_samples_are_those_that_have_one_each(pairs, cut):
     """Samples hold them in order, as many as fit, whatever batches they come in."""
-    each = pack_pairs(load("language_model", SMALL), pairs)
-    workload = load("language_model", TOGETHER)
+    each = pack_pairs(load_workload("language_model", SMALL), pairs)
+    workload = load_workload("language_model", TOGETHER)
     together, wide = pack_pairs(workload, pairs), workload.packing.width
     packer = workload.packing.packer()
     parts = [packer.add(records(part)) for part in (pairs[:cut], pairs[cut:])] + [packer.flush()]

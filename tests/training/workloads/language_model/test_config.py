@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config
 
 from training.layout import Layout
-from training.workloads import load
+from training.workloads import load_workload
 from training.workloads.language_model import config as hugging_face
 from training.workloads.language_model.config import (
     LanguageModelConfig,
@@ -67,7 +67,7 @@ def test_their_weights_give_their_logits_here_and_are_exported_as_theirs(case, t
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     described = json.loads(theirs.config.to_json_string(use_diff=False))
-    workload = load("language_model", hugging_face.derive_settings(described))
+    workload = load_workload("language_model", hugging_face.derive_settings(described))
     ours = workload.model()
     ours.load_state_dict(workload.restore(theirs.state_dict()))
     assert_equal_logits(ours.eval(), theirs)
@@ -120,7 +120,7 @@ def test_each_difference_from_the_base_is_named():
 
 def test_a_vocabulary_too_small_for_the_tokenizer_is_refused():
     with pytest.raises(TrainingError, match="vocabulary: is 200, and the tokenizer has 257"):
-        load("language_model", {"vocabulary": 200}).model()
+        load_workload("language_model", {"vocabulary": 200}).model()
 
 
 def test_what_cannot_be_split_is_refused_with_the_reason():

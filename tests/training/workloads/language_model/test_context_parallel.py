@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
-from training.workloads import load
+from training.workloads import load_workload
 from training.workloads.language_model.context_parallel import (
     Documents,
     assign_positions,
@@ -27,7 +27,7 @@ EXACT = {torch.float64: 1e-13, torch.float32: 1e-6}  # relative
 
 def transformer(attend: str, dtype: torch.dtype, records: str = "documents"):
     """Return a workload and its model, whose weights are large enough for attention to matter."""
-    workload = load("language_model", SHAPE | {"attend": attend, "records": records})
+    workload = load_workload("language_model", SHAPE | {"attend": attend, "records": records})
     torch.manual_seed(0)
     model = workload.model().to(dtype)
     with torch.no_grad():

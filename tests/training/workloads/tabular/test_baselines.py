@@ -14,7 +14,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, measure_baselines, table
 from training.data.manifest import Samples
-from training.workloads import load
+from training.workloads import load_workload
 from training.workloads.tabular import baselines
 from training.workloads.tabular.baselines import BoostedTrees
 from trainyard.common.errors import TrainingError
@@ -32,7 +32,7 @@ def datasets(tmp_path, train, test):
 
 
 def evaluate(train, test, limit=10**6):
-    workload = load("tabular", CALM)
+    workload = load_workload("tabular", CALM)
     workload.fit(train)
     return measure_baselines(workload, train, test, limit)
 
@@ -40,7 +40,7 @@ def evaluate(train, test, limit=10**6):
 def fit_baseline(kind: type, folder, frame, settings=CALM) -> tuple[Any, Samples]:
     """Return (a baseline of this kind, the training samples that it has learned from)."""
     train = dataset(folder, settings, {"a": frame})
-    workload = load("tabular", settings)
+    workload = load_workload("tabular", settings)
     workload.fit(train)
     samples = train.read(np.arange(len(train)))
     return kind(workload.model().encoder, samples), samples
@@ -149,7 +149,7 @@ def test_rounds_are_chosen_on_whole_groups(tmp_path):
 
 def test_scores_of_a_baseline_stand_on_the_models_rows(tmp_path):
     train, test = datasets(tmp_path, table(500, 1), table(300, 2))
-    workload = load("tabular", CALM)
+    workload = load_workload("tabular", CALM)
     workload.fit(train)
     [ours] = workload.scores(workload.model().eval(), test)
     for blocks in workload.baseline_scores(train, test, 500).values():

@@ -20,14 +20,14 @@ from tests.training.workloads.tabular.tables import (
 )
 from training.data.dataset import Dataset
 from training.tools.contract_tests.scoring_rules import join_blocks
-from training.workloads import Workload, load
+from training.workloads import Workload, load_workload
 from training.workloads.tabular.config import SPEC
 from trainyard.common.errors import DataError, TrainingError
 
 
 def fit_workload(folder: Path, settings: dict = SETTINGS, **frames: pd.DataFrame) -> tuple:
     """Return (workload, the dataset that it has learned from), made of the frames by name."""
-    data, found = dataset(folder, settings, frames), load("tabular", settings)
+    data, found = dataset(folder, settings, frames), load_workload("tabular", settings)
     found.fit(data)
     return found, data
 
@@ -154,7 +154,7 @@ def test_the_loss_is_a_sum_over_rows(workload, train):
 def test_the_features_travel_with_the_model(workload, train, tmp_path):
     for name, content in workload.files().items():
         (tmp_path / name).write_bytes(content)
-    arrived = load("tabular", SETTINGS, tmp_path)
+    arrived = load_workload("tabular", SETTINGS, tmp_path)
     assert arrived.features == workload.features
     assert arrived.files() == workload.files()
     model, other = workload.model().eval(), arrived.model().eval()
@@ -166,14 +166,14 @@ def test_the_features_travel_with_the_model(workload, train, tmp_path):
 
 def test_a_model_without_its_features_is_refused(tmp_path):
     with pytest.raises(TrainingError, match="features.json: is missing beside the model"):
-        load("tabular", SETTINGS, tmp_path).model()
+        load_workload("tabular", SETTINGS, tmp_path).model()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"numbers": {}}', '{"numbers": {"a": {"x": 1}}}'])
 def test_damaged_features_are_refused(tmp_path, content):
     (tmp_path / "features.json").write_text(content)
     with pytest.raises(DataError, match="features.json: is damaged"):
-        load("tabular", SETTINGS, tmp_path)
+        load_workload("tabular", SETTINGS, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["dropout", "embedding_dropout"])

@@ -13,7 +13,7 @@ from trainyard.console.account_cache import Account
 from trainyard.console.metric_curves import Metrics
 from trainyard.console.pages import charts
 from trainyard.console.pages.charts import Curve, Line, choose_axis, group_metrics, render_chart
-from trainyard.console.web_server import create, serve_console
+from trainyard.console.web_server import create_console_app, serve_console
 from trainyard.runs.metric_lines import Sample
 
 pytestmark = pytest.mark.long
@@ -54,8 +54,8 @@ def make_metrics(values: list[float], steps: list[float | None] | None = None) -
 def console_client(cloud: Cloud, monkeypatch):
     """Flask's client of a console in which every training job has metrics of our choice."""
     jobs: dict[str, Metrics] = {}
-    monkeypatch.setattr(charts, "read", lambda here, job: jobs[job])
-    asking = create(Account(), "key").test_client()
+    monkeypatch.setattr(charts, "read_metrics", lambda here, job: jobs[job])
+    asking = create_console_app(Account(), "key").test_client()
     asking.get("/?key=key")
     return asking, jobs
 
@@ -91,7 +91,7 @@ def test_across_is_the_counter_if_every_value_has_one_else_the_time():
 
 def test_a_chart_says_in_words_what_it_shows_and_names_are_text(cloud: Cloud):
     lines = [Line(HOSTILE, [1, 2, 3], [3.0, 1.0, math.nan]), Line("best", [2], [1.0], marks=True)]
-    with create(Account(), "key").test_request_context("/"):
+    with create_console_app(Account(), "key").test_request_context("/"):
         html = render_chart("k", HOSTILE, lines, x="version")
     assert "<script" not in html and "\x1b" not in html and "\u202e" not in html
     assert "last nan, lowest 1 at version 2, highest 3 at version 1; best: 1 at version 2" in html

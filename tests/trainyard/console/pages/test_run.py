@@ -100,7 +100,7 @@ def test_a_failed_run_says_why_above_all_else_also_in_the_report(
     assert page.evaluate(ABOVE)
     assert faults(page) == []
     out = tmp_path / "report.html"
-    frozen_page.write(arn, out)
+    frozen_page.write_frozen_page(arn, out)
     page.goto(out.as_uri())
     expect(page.locator(".cause")).to_contain_text("row 7 has no label")
     assert page.locator("a[href]:not([href^='#']), script").count() == 0

@@ -18,7 +18,7 @@ from tests.trainyard.emulator.harness import (
     until,
 )
 from trainyard.console.account_cache import Account
-from trainyard.console.web_server import create
+from trainyard.console.web_server import create_console_app
 
 pytestmark = pytest.mark.long
 
@@ -91,7 +91,7 @@ def runs(cloud: Cloud) -> tuple[str, str]:
 @pytest.fixture(scope="module")
 def client(cloud: Cloud):
     """A client for all tests here, as a browser has one."""
-    asking = create(Account(may_write=True), "key").test_client()
+    asking = create_console_app(Account(may_write=True), "key").test_client()
     asking.get("/?key=key")
     return asking
 

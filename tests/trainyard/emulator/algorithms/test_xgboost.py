@@ -25,7 +25,7 @@ from tests.trainyard.emulator.harness import Cloud, channel, cloud, training
 from trainyard.emulator.algorithms.image.sagemaker_xgboost_container import training as in_image
 from trainyard.emulator.algorithms.xgboost import channel_data as data
 from trainyard.emulator.algorithms.xgboost import facts, train
-from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
+from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, convert_hyperparameters
 from trainyard.emulator.sagemaker.jobs import training_job
 from trainyard.emulator.sagemaker.jobs.container_images import PACKAGES
 
@@ -278,13 +278,13 @@ def test_a_script_of_an_xgboost_image_may_be_named_as_a_module(monkeypatch: pyte
 )
 def test_hyperparameters_out_of_range(given: dict[str, str], expected: str) -> None:
     with pytest.raises(UserError, match=expected):
-        validate({"num_round": "1"} | given, NEW)
+        convert_hyperparameters({"num_round": "1"} | given, NEW)
 
 
 def test_hyperparameters_are_typed_and_go_by_their_own_names() -> None:
     given = {"num_round": "10", "learning_rate": "0.2", "eval_metric": "rmse,error@0.7"}
     expected = {"num_round": 10, "eta": 0.2, "eval_metric": ["rmse", "error@0.7"], "silent": 0}
-    assert validate(given | {"silent": "0"}, OLD) == expected
+    assert convert_hyperparameters(given | {"silent": "0"}, OLD) == expected
 
 
 @pytest.mark.parametrize(
@@ -313,9 +313,9 @@ def test_csv_and_libsvm_give_what_was_written(rows: int, columns: int, random: A
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "a").write_text(as_csv(values))
-        written = data.read(place, facts.CSV, has_weights=False)
+        written = data.read_channel(place, facts.CSV, has_weights=False)
         (place / "a").write_text(as_libsvm(values))
-        sparse = data.read(place, facts.LIBSVM, has_weights=False)
+        sparse = data.read_channel(place, facts.LIBSVM, has_weights=False)
     for found in (written, sparse):
         dense = found.features if found is written else found.features.toarray()
         np.testing.assert_array_equal(dense, values[:, 1:].astype(np.float32))
@@ -324,7 +324,7 @@ def test_csv_and_libsvm_give_what_was_written(rows: int, columns: int, random: A
 
 def read_text(folder: Path, text: str, form: str = facts.CSV, weighted: bool = False) -> data.Rows:
     (folder / "a").write_text(text)
-    return data.read(folder, form, weighted)
+    return data.read_channel(folder, form, weighted)
 
 
 def test_empty_cells_and_words_are_missing_and_a_second_column_can_be_weights(tmp_path, capsys):
@@ -353,11 +353,11 @@ def test_libsvm_with_weights_and_parquet(tmp_path: Path) -> None:
     assert (weighted.features.shape, weighted.weight.tolist()) == ((2, 4), [0.5, 1])
     table = pyarrow.table({"label": [1, 0], "x": [0.5, 2.5]})
     pyarrow.parquet.write_table(table, tmp_path / "a")
-    rows = data.read(tmp_path, facts.PARQUET, has_weights=False)
+    rows = data.read_channel(tmp_path, facts.PARQUET, has_weights=False)
     assert (rows.features.tolist(), rows.label.tolist()) == ([[0.5], [2.5]], [1, 0])
 
 
 def test_markers_and_hidden_files_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "_SUCCESS").write_text("x")
     (tmp_path / ".a").write_text("x")
-    assert data.read(tmp_path, facts.CSV, has_weights=False) is None
+    assert data.read_channel(tmp_path, facts.CSV, has_weights=False) is None

@@ -28,7 +28,7 @@ from trainyard.emulator.containers.isolation import (
     choose_isolation,
 )
 from trainyard.emulator.containers.node import Mount, Node, build_base_environment, list_host_names
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 pytestmark = pytest.mark.long
 
@@ -283,7 +283,7 @@ def test_bytecode_of_packages_is_kept_for_the_jobs_that_cannot_write_it(tmp_path
         "ContainerEntrypoint": ["python3", "/opt/ml/processing/code/job.py"]
     }
     del request["AppSpecification"]["ContainerArguments"]
-    with serve(tmp_path / "aws", python=environment / "bin/python") as endpoint:
+    with serve_emulator(tmp_path / "aws", python=environment / "bin/python") as endpoint:
         aws = Cloud(endpoint, tmp_path / "aws")
         for name in ("lazy", "large"):
             code = aws.put("code/job.py", f"import {name}, sys\nprint(sys.dont_write_bytecode)\n")

@@ -9,7 +9,7 @@ from tests.trainyard.emulator.harness import Cloud, needs_namespaces, processing
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.isolation import explain_missing_namespaces
 from trainyard.emulator.containers.proxy import WAYS, find_network_tool
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 THERE = [name for name in WAYS if shutil.which(name)]
 
@@ -20,7 +20,7 @@ def test_without_a_tool_it_is_refused_before_anything_starts(tmp_path: Path, mon
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with (
         pytest.raises(EmulatorError, match="apt install slirp4netns"),
-        serve(tmp_path, internet=True),
+        serve_emulator(tmp_path, internet=True),
     ):
         pass
     assert not list(tmp_path.iterdir())
@@ -36,7 +36,7 @@ def test_neither_tool_lets_a_job_reach_this_machines_loopback() -> None:
 @pytest.mark.skipif(not THERE, reason="no pasta and no slirp4netns here")
 def test_a_job_has_a_way_out_unless_it_is_isolated(tmp_path: Path) -> None:
     script = "cut -f2 /proc/net/route; tail -n 1 /etc/resolv.conf; aws s3 ls > /dev/null && echo s3"
-    with serve(tmp_path, internet=True) as endpoint:
+    with serve_emulator(tmp_path, internet=True) as endpoint:
         aws = Cloud(endpoint, tmp_path)
         done = aws.process("out", script)
         assert done["ProcessingJobStatus"] == "Completed", done

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.trainyard.emulator.harness import Cloud, cloud, processing, s3_input, training
-from trainyard.emulator.containers.install_layer import relocate
+from trainyard.emulator.containers.install_layer import relocate_paths
 from trainyard.emulator.containers.isolation import VARIABLE
-from trainyard.emulator.containers.torchrun_shim import rewrite
+from trainyard.emulator.containers.torchrun_shim import rewrite_master_address
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +34,19 @@ OTHERS = "/opt/mlflow and /data/opt/ml/x and /opt/ml.old"
     ],
 )
 def test_only_paths_under_opt_ml_move(text: str, moved: str) -> None:
-    assert relocate(text, Path("/job/ml")) == moved
+    assert relocate_paths(text, Path("/job/ml")) == moved
 
 
 @given(st.text())
 def test_moving_twice_changes_nothing_more(text: str) -> None:
-    once = relocate(text, Path("/job/ml"))
-    assert relocate(once, Path("/job/ml")) == once
+    once = relocate_paths(text, Path("/job/ml"))
+    assert relocate_paths(once, Path("/job/ml")) == once
 
 
 def test_the_shim_moves_torchruns_master() -> None:
     given = "--nnodes=2 --master_addr=algo-1 --master-port 7777 train.py --lr 1".split()
     moved = "--nnodes=2 --master_addr=127.0.0.1 --master-port 5 train.py --lr 1".split()
-    assert rewrite(given, "5") == moved
+    assert rewrite_master_address(given, "5") == moved
 
 
 def test_a_processing_job_runs_relocated_and_says_so(aws: Cloud) -> None:

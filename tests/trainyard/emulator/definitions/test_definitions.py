@@ -10,7 +10,7 @@ from tests.trainyard.emulator.definitions import oracle
 from tests.trainyard.emulator.definitions.generate import definitions
 from tests.trainyard.emulator.definitions.service import Service, prepare
 from tests.trainyard.emulator.test_lambda_ import lambda_step
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 pytestmark = pytest.mark.sweep
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(10))
 def test_random_definitions_end_as_their_steps_say(seed: int, tmp_path: Path) -> None:
     """Twenty of a seed, four at a time; of every other seed some have jobs."""
-    with serve(tmp_path) as endpoint:
+    with serve_emulator(tmp_path) as endpoint:
         service = Service(endpoint.env)
         queue = prepare(service)
 
@@ -43,7 +43,7 @@ def ended_chain(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, l
         lambda_step(n, "random", {"x": x, "how": "add"}, y="Integer") for n, x in inputs.items()
     ]
     definition = {"Version": "2020-12-01", "Parameters": [], "Steps": steps}
-    with serve(tmp_path_factory.mktemp("aws")) as endpoint:
+    with serve_emulator(tmp_path_factory.mktemp("aws")) as endpoint:
         service = Service(endpoint.env)
         service.create("chain", definition, prepare(service))
         arn = service.start("chain")

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from trainyard.emulator.events.event_patterns import parse
+from trainyard.emulator.events.event_patterns import parse_event_pattern
 from trainyard.emulator.request_scope import ApiError
 
 
 def matches(pattern: dict, event: dict) -> bool:
-    return parse(json.dumps(pattern))(event)
+    return parse_event_pattern(json.dumps(pattern))(event)
 
 
 @pytest.mark.parametrize(
@@ -47,4 +47,4 @@ def test_an_event_is_compared_by_its_paths(pattern, event, same):
 )
 def test_a_pattern_that_says_nothing_is_refused(text, reason):
     with pytest.raises(ApiError, match=reason):
-        parse(text)
+        parse_event_pattern(text)

@@ -20,7 +20,7 @@ from tests.trainyard.emulator.harness import (
 )
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.events.event_rules import render_target_input
-from trainyard.permissions.role_template import read
+from trainyard.permissions.role_template import parse_template
 
 pytestmark = pytest.mark.long
 
@@ -146,7 +146,7 @@ def test_a_processing_job_has_its_own_events(aws: Cloud, bus: Bus) -> None:
 
 def test_the_rule_of_our_own_template_tells_of_an_ended_run(aws: Cloud, bus: Bus) -> None:
     path = CHECKOUT / "infra/events.yaml"
-    ended = read(path.read_text(), path.name)["Resources"]["RunEnded"]["Properties"]
+    ended = parse_template(path.read_text(), path.name)["Resources"]["RunEnded"]["Properties"]
     text = json.dumps(ended["EventPattern"])
     text = re.sub(r'\{"Fn::Sub": ("[^"]*")\}', r"\1", text)
     names = {"AWS::Partition": "aws", "AWS::Region": "us-east-1", "AWS::AccountId": "123456789012"}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.events.schedule_expressions import WrongExpression, parse
+from trainyard.emulator.events.schedule_expressions import WrongExpression, parse_schedule
 
 pytestmark = pytest.mark.long
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 def after(text: str, moment: str, timezone: str = "UTC", anchor: float = 0) -> str:
     """Return the next time in UTC, as ``2026-11-22T10:00``."""
     start = datetime.fromisoformat(moment).replace(tzinfo=UTC).timestamp()
-    found = parse(text, timezone).find_next_time(start, anchor)
+    found = parse_schedule(text, timezone).find_next_time(start, anchor)
     return datetime.fromtimestamp(found, UTC).strftime("%Y-%m-%dT%H:%M") if found else "never"
 
 
@@ -51,7 +51,7 @@ def test_a_time_zone_and_an_hour_that_the_clock_leaps_over() -> None:
 
 @given(st.integers(1, 90), st.sampled_from(["minute", "hour", "day"]), st.integers(0, 10**7))
 def test_a_rate_counts_from_its_anchor(value: int, unit: str, later: int) -> None:
-    expression = parse(f"rate({value} {unit}{'' if value == 1 else 's'})")
+    expression = parse_schedule(f"rate({value} {unit}{'' if value == 1 else 's'})")
     step = value * {"minute": 60, "hour": 3600, "day": 86400}[unit]
     found = expression.find_next_time(1000 + later, 1000)
     assert found > 1000 + later >= found - step
@@ -61,7 +61,7 @@ def test_a_rate_counts_from_its_anchor(value: int, unit: str, later: int) -> Non
 
 @given(st.integers(0, 59), st.integers(0, 23), st.integers(1, 7), st.integers(0, 2 * 10**9))
 def test_a_weekday_is_met_within_a_week(minute: int, hour: int, day: int, moment: int) -> None:
-    found = parse(f"cron({minute} {hour} ? * {day} *)").find_next_time(moment, 0)
+    found = parse_schedule(f"cron({minute} {hour} ? * {day} *)").find_next_time(moment, 0)
     met = datetime.fromtimestamp(found, UTC)
     assert 0 < found - moment <= 7 * 86400
     assert (met.hour, met.minute, met.second) == (hour, minute, 0)
@@ -80,9 +80,9 @@ def test_a_weekday_is_met_within_a_week(minute: int, hour: int, day: int, moment
 )
 def test_what_cannot_be_read_is_said(text: str) -> None:
     with pytest.raises(WrongExpression):
-        parse(text)
+        parse_schedule(text)
 
 
 def test_an_unknown_time_zone() -> None:
     with pytest.raises(WrongExpression, match="time zone 'Mars' is not known"):
-        parse("rate(1 day)", "Mars")
+        parse_schedule("rate(1 day)", "Mars")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.s3.object_store import VERSIONING, ObjectStore, successor
+from trainyard.emulator.s3.object_store import VERSIONING, ObjectStore, compute_prefix_end
 
 pytestmark = pytest.mark.long
 
@@ -43,7 +43,7 @@ def test_a_long_listing_is_read_in_pages_without_loss(store: ObjectStore, monkey
 
 @given(KEYS, KEYS)
 def test_successor_bounds_exactly_the_keys_with_the_prefix(prefix: str, key: str):
-    low, high = prefix.encode(), successor(prefix.encode())
+    low, high = prefix.encode(), compute_prefix_end(prefix.encode())
     assert (low <= key.encode() < high) == key.startswith(prefix)
     assert low <= (prefix + key).encode() < high
 

@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError
 
 from tests.trainyard.emulator.standin import NoPipelines, make_client
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 SPECIFICATION = {
     "Containers": [{"Image": "image:1", "ModelDataUrl": "s3://bucket/model.tar.gz"}],
@@ -158,7 +158,7 @@ def test_tags(sagemaker, group):
 def test_a_restart_keeps_everything(tmp_path: Path):
     found = []
     for number in (1, 2):
-        with serve(tmp_path, make_sagemaker=NoPipelines) as endpoint:
+        with serve_emulator(tmp_path, make_sagemaker=NoPipelines) as endpoint:
             client = make_client(endpoint, "sagemaker")
             if number == 1:
                 client.create_model_package_group(ModelPackageGroupName="g")

@@ -16,7 +16,7 @@ import yaml
 
 from tests.trainyard.emulator.definitions.service import IMAGE, ROLE, Service
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 from trainyard.runs.execution import Execution
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import find_causes
@@ -117,7 +117,10 @@ def verdict(right: Sequence[str], cause: Cause, says: str = "") -> str:
 def service(tmp_path_factory) -> Iterator[Service]:
     """An emulator, of which the bucket, the function and the queue are there."""
     state = tmp_path_factory.mktemp("why")
-    with serve(state, without_capacity=(SCARCE,)) as endpoint, apply_environment(endpoint.env):
+    with (
+        serve_emulator(state, without_capacity=(SCARCE,)) as endpoint,
+        apply_environment(endpoint.env),
+    ):
         service = Service(endpoint.env)
         service.s3.create_bucket(Bucket=BUCKET)
         service.function("breaks", BREAKS)

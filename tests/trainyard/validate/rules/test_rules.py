@@ -10,7 +10,7 @@ import pytest
 from tests.trainyard.validate.rules.definitions import document, valid
 from tests.trainyard.validate.rules.fault import Fault
 from tests.trainyard.validate.rules.faults import FAULTS, NEAR
-from trainyard.validate import check
+from trainyard.validate import check_definition
 from trainyard.validate.rules import ORDER, apply_rules
 from trainyard.validate.rules.rule import RULES, get_document, rule
 
@@ -44,7 +44,7 @@ def test_what_is_near_a_fault_is_left_alone(fault: Fault):
 @pytest.mark.parametrize("every", [12, pytest.param(1, marks=SWEEP)])
 def test_a_definition_is_checked_with_the_rules(every: int):
     for fault in list({fault.rule: fault for fault in FAULTS}.values())[::every]:
-        found = check(json.dumps(fault.apply()))
+        found = check_definition(json.dumps(fault.apply()))
         assert fault.rule in {finding.rule for finding in found}, fault.name
 
 

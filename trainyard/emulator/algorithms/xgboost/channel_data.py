@@ -40,7 +40,7 @@ class Rows:
         return replace(self, features=wide)
 
 
-def read(folder: Path, form: str, has_weights: bool) -> Rows | None:
+def read_channel(folder: Path, form: str, has_weights: bool) -> Rows | None:
     """Return all rows of ``folder`` (or of a file). Return None if there are no rows. Raises
     UserError if they cannot be read.
     """

@@ -160,7 +160,7 @@ def is_integer_hyperparameter(name: str) -> bool:
 def explain_fault(name: str, text: str, version: tuple[int, int]) -> str | None:
     """Return the algorithm's error for a single hyperparameter. Return None if it is valid."""
     try:
-        _check_range(resolve_alias(name), _parse(resolve_alias(name), text, version))
+        _check_range(resolve_alias(name), _parse_hyperparameter(resolve_alias(name), text, version))
     except UserError as error:
         return str(error)
     return None
@@ -172,13 +172,17 @@ def explain_conflict(hyperparameters: Mapping[str, str], version: tuple[int, int
     """
     texts = {resolve_alias(name): text for name, text in hyperparameters.items()}
     try:
-        _check_together({name: _parse(name, text, version) for name, text in texts.items()})
+        _check_together(
+            {name: _parse_hyperparameter(name, text, version) for name, text in texts.items()}
+        )
     except UserError as error:
         return str(error)
     return None
 
 
-def validate(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> dict[str, Any]:
+def convert_hyperparameters(
+    hyperparameters: Mapping[str, str], version: tuple[int, int]
+) -> dict[str, Any]:
     """Return the hyperparameters for an image of that version, converted to their types, with
     aliases replaced.
 
@@ -187,14 +191,14 @@ def validate(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> di
     texts = {resolve_alias(name): value for name, value in hyperparameters.items()}
     if REQUIRED_NAME not in texts:
         raise UserError(f"Missing required hyperparameter: {REQUIRED_NAME}")
-    values = {name: _parse(name, text, version) for name, text in texts.items()}
+    values = {name: _parse_hyperparameter(name, text, version) for name, text in texts.items()}
     for name, value in values.items():
         _check_range(name, value)
     _check_together(values)
     return values
 
 
-def _parse(name: str, text: str, version: tuple[int, int]) -> Any:
+def _parse_hyperparameter(name: str, text: str, version: tuple[int, int]) -> Any:
     """Return the value in its type. Raises UserError for an unknown name or an invalid text."""
     kinds: tuple[tuple[Mapping[str, Any], Callable[[str], Any]], ...] = (
         (_INTEGERS, int),

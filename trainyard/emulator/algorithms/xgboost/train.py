@@ -22,9 +22,9 @@ from typing import Any
 import xgboost
 
 from trainyard.emulator.algorithms.xgboost import xgboost_metrics
-from trainyard.emulator.algorithms.xgboost.channel_data import Rows, read
+from trainyard.emulator.algorithms.xgboost.channel_data import Rows, read_channel
 from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MODEL, format_of
-from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, validate
+from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, convert_hyperparameters
 
 # The last version whose model is a pickle; later ones use Booster.save_model.
 PICKLE_VERSIONS = (1, 2)
@@ -71,10 +71,10 @@ def print_info(text: str) -> None:
 def run_job(job: Job) -> None:
     """Train and save the model. Raises UserError, AlgorithmError."""
     print_info("Running XGBoost Sagemaker in algorithm mode")
-    values = validate(job.read_config("hyperparameters"), job.version)
+    values = convert_hyperparameters(job.read_config("hyperparameters"), job.version)
     print_info("Single node training.")
-    booster = _train(job, values, _load_matrices(job, bool(values.get("csv_weights"))))
-    save(booster, job.base / "model" / MODEL, job.version)
+    booster = _train_model(job, values, _load_matrices(job, bool(values.get("csv_weights"))))
+    save_model(booster, job.base / "model" / MODEL, job.version)
 
 
 def _load_matrices(job: Job, has_weights: bool) -> dict[str, xgboost.DMatrix]:
@@ -85,7 +85,7 @@ def _load_matrices(job: Job, has_weights: bool) -> dict[str, xgboost.DMatrix]:
     rows_by_channel: dict[str, Rows] = {}
     for name in [name for name in ("train", "validation") if name in channels]:
         folder = job.base / "input/data" / name
-        if (rows := read(folder, form, has_weights)) is None:
+        if (rows := read_channel(folder, form, has_weights)) is None:
             raise UserError(f"No data in {_WORDS[name]} channel path {folder}")
         rows_by_channel[name] = rows
     width = max(rows.features.shape[1] for rows in rows_by_channel.values())
@@ -109,7 +109,7 @@ def _check_channels(channels: dict) -> None:
         raise UserError(f"Extraneous channel found: {min(extra)}")
 
 
-def _train(
+def _train_model(
     job: Job, values: dict[str, Any], matrices: dict[str, xgboost.DMatrix]
 ) -> xgboost.Booster:
     """Return the trained model; continue from the newest checkpoint if there is one."""
@@ -202,7 +202,7 @@ def _make_callbacks(
         callbacks.append(xgboost.callback.TrainingCheckPoint(folder, CHECKPOINT, interval=1))
     if values.get("save_model_on_termination") == "true":
         target = job.base / "model" / MODEL
-        callbacks.append(ModelSaver(lambda booster: save(booster, target, job.version)))
+        callbacks.append(ModelSaver(lambda booster: save_model(booster, target, job.version)))
     if rounds := values.get("early_stopping_rounds"):
         # Early stopping uses the tuning objective, or else the last eval_metric.
         objective = values.get("_tuning_objective_metric", ":").split(":")[1]
@@ -270,7 +270,7 @@ class ModelSaver(xgboost.callback.TrainingCallback):
         return False
 
 
-def save(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None:
+def save_model(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None:
     """Save the model: as a pickle up to version 1.2, later in XGBoost's own format."""
     # Write to a draft first, so that ``path`` only ever exists complete.
     draft = path.with_name(f".{path.name}")

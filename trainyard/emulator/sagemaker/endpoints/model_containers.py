@@ -21,8 +21,8 @@ from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, s
 
 # The table of model servers, which replace the ``serve`` command of images. A server is a script in
 # ``containers/`` that loads ``/opt/ml/model`` and handles ``/ping`` and ``/invocations`` on the
-# Unix socket named by its argument (``http_front.serve``). To add a server, write the script and
-# add a row here.
+# Unix socket named by its argument (``http_front.serve_requests``). To add a server, write the
+# script and add a row here.
 
 SCRIPTS = Path(__file__).with_name("containers")
 

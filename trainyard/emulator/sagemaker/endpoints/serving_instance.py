@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainyard.common.errors import EmulatorError
-from trainyard.common.safe_unpack import unpack
+from trainyard.common.safe_unpack import unpack_tar
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.containers import open_container_network
@@ -40,7 +40,12 @@ from trainyard.emulator.sagemaker.jobs.failure_reason import (
     select_excerpt,
 )
 from trainyard.emulator.sagemaker.jobs.job import TAIL, JobServices
-from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, download, select, split_uri
+from trainyard.emulator.sagemaker.jobs.transfers import (
+    ClientFault,
+    download_objects,
+    select_objects,
+    split_uri,
+)
 
 STARTUP = 600.0  # maximum time until /ping responds, in seconds
 ANSWER = 60.0  # maximum time until a container responds, in seconds (InvokeEndpoint's docs)
@@ -322,9 +327,9 @@ class Instance:
         prefix.
         """
         if uri.endswith("/"):
-            download(
+            download_objects(
                 self._job_services.objects,
-                select(self._job_services.objects, uri, "S3Prefix", ""),
+                select_objects(self._job_services.objects, uri, "S3Prefix", ""),
                 target,
             )
             return
@@ -332,7 +337,7 @@ class Instance:
             self._job_services.objects.open(*split_uri(uri))[1] as stored_bytes,
             tarfile.open(fileobj=stored_bytes) as tar,
         ):
-            unpack(tar, target)
+            unpack_tar(tar, target)
 
     def _wait_for_ping(self, cluster: Cluster) -> None:
         """Wait until /ping of every container responds; the instance is Ready then. Stop the

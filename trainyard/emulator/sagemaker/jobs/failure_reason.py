@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from trainyard.common.log_lines import STANDS_IN
-from trainyard.common.safe_unpack import unpack
+from trainyard.common.safe_unpack import unpack_tar
 from trainyard.emulator.algorithms.xgboost.facts import SCRIPT
 from trainyard.emulator.containers.cluster import Exit
 from trainyard.emulator.containers.isolation import keep_bytecode
@@ -81,7 +81,7 @@ def format_failure_reason(
     cause = _add_hint(own_message, hint) if own_message else select_excerpt(end.node, logs, hint)
     ending = format_ending(end)
     room = LIMIT - len(f"AlgorithmError: , {ending}")
-    return f"AlgorithmError: {shorten(cause, room)}, {ending}"
+    return f"AlgorithmError: {shorten_text(cause, room)}, {ending}"
 
 
 def remove_native_frames(text: str) -> str:
@@ -154,7 +154,7 @@ def _list_exceptions(lines: Sequence[str]) -> list[str]:
     return [text for text in matches if not any(mark in text for mark in _LAUNCHER)]
 
 
-def shorten(text: str, room: int) -> str:
+def shorten_text(text: str, room: int) -> str:
     """Return ``text`` in at most ``room`` characters, cut in the middle: the start and the end of a
     traceback are the most useful parts.
     """
@@ -216,7 +216,7 @@ def find_scripts(node: Node, source: Callable[[str], Path]) -> list[Script]:
         with TemporaryDirectory() as folder, suppress(OSError, tarfile.TarError):
             if archive.stat().st_size <= _LARGEST:
                 with tarfile.open(archive) as tar:
-                    unpack(tar, Path(folder))
+                    unpack_tar(tar, Path(folder))
                 if (Path(folder) / name).is_file():
                     job_scripts.append(_read_script(Path(folder) / name, Path(folder)))
     return job_scripts

@@ -10,7 +10,7 @@ from typing import Any
 from trainyard.emulator.containers.isolation import remove_job_files
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, make_page, sort_items
-from trainyard.emulator.request_shapes import check, select_members
+from trainyard.emulator.request_shapes import check_request_shape, select_members
 from trainyard.emulator.sagemaker.jobs.job import KINDS, Job, JobServices
 from trainyard.language.definition_document import JOB_ENDED
 
@@ -44,7 +44,7 @@ class Jobs:
 
         Raises ``ValidationException``, ``ResourceInUse``.
         """
-        check(f"Create{kind}Job", request)
+        check_request_shape(f"Create{kind}Job", request)
         name = request[f"{kind}JobName"]
         # Of two requests with one name only one starts a job.
         with self._lock:

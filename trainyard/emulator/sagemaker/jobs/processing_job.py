@@ -26,10 +26,10 @@ from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ContinuousUpload,
     check_uri,
-    download,
-    select,
-    shard,
-    upload,
+    download_objects,
+    select_node_share,
+    select_objects,
+    upload_folder,
 )
 
 REPOSITORY = "sagemaker-model-monitor-analyzer"
@@ -121,15 +121,17 @@ class ProcessingJob(Job):
         node.make_directories("/opt/ml/output", "/opt/ml/config", ROOT)
         for entry in _list_managed(self.request.get("ProcessingInputs", [])):
             source = entry["S3Input"]
-            sources = select(
+            sources = select_objects(
                 self.job_services.objects,
                 source["S3Uri"],
                 source["S3DataType"],
                 self.request["RoleArn"],
             )
             if source.get("S3DataDistributionType") == "ShardedByS3Key":
-                sources = shard(sources, hosts.index(node.name), len(hosts))
-            download(self.job_services.objects, sources, node.to_host_path(source["LocalPath"]))
+                sources = select_node_share(sources, hosts.index(node.name), len(hosts))
+            download_objects(
+                self.job_services.objects, sources, node.to_host_path(source["LocalPath"])
+            )
         for output in self._list_outputs():
             node.make_directories(output["LocalPath"])
         self._write_config(node, hosts)
@@ -173,7 +175,7 @@ class ProcessingJob(Job):
         for output in self._list_outputs("EndOfJob"):
             for node in nodes:
                 folder = self.open_folder(node, output["LocalPath"])
-                upload(self.job_services.objects, folder, output["S3Uri"])
+                upload_folder(self.job_services.objects, folder, output["S3Uri"])
         self.outputs = [output["S3Uri"] for output in self._list_outputs()]
         self.record |= self.build_exit_members(self._read_message(nodes[0]))
 

@@ -34,13 +34,13 @@ from trainyard.emulator.sagemaker.jobs.transfers import (
     ContinuousUpload,
     NoObjects,
     check_uri,
-    download,
+    download_objects,
     join_key,
     put_file,
-    select,
-    shard,
+    select_node_share,
+    select_objects,
     split_uri,
-    upload,
+    upload_folder,
     write_archive,
 )
 from trainyard.language.step_types.job_steps import DRIVERS, PROGRAM, starts_drivers
@@ -249,10 +249,12 @@ class TrainingJob(Job):
             )
         source = channel["DataSource"]["S3DataSource"]
         role = self.request["RoleArn"]
-        sources = select(self.job_services.objects, source["S3Uri"], source["S3DataType"], role)
+        sources = select_objects(
+            self.job_services.objects, source["S3Uri"], source["S3DataType"], role
+        )
         if source.get("S3DataDistributionType") == "ShardedByS3Key":
-            sources = shard(sources, hosts.index(node.name), len(hosts))
-        download(self.job_services.objects, sources, target)
+            sources = select_node_share(sources, hosts.index(node.name), len(hosts))
+        download_objects(self.job_services.objects, sources, target)
 
     def _mount(self, name: str, system: dict, node: Node, target: Path) -> None:
         """Mount the replacement of a channel's file system. A replacement in S3 is downloaded
@@ -266,8 +268,8 @@ class TrainingJob(Job):
             # nodes.
             if not folder.exists():
                 uri = f"{stand_in_place.location.rstrip('/')}/"  # FSx mirrors a folder
-                objects = select(self._objects, uri, "S3Prefix", self.request["RoleArn"])
-                download(self._objects, objects, folder)
+                objects = select_objects(self._objects, uri, "S3Prefix", self.request["RoleArn"])
+                download_objects(self._objects, objects, folder)
         node.mounts.append(Mount(str(folder), str(target), not stand_in_place.writable))
         self.write_notice(
             node.name, f"Channel {name}: {stand_in_place} stands in for {system['FileSystemId']}."
@@ -290,8 +292,8 @@ class TrainingJob(Job):
         node.make_directories(folder)
         # NoObjects: there are no checkpoints yet, and the job starts from the beginning.
         with contextlib.suppress(NoObjects):
-            sources = select(self.job_services.objects, uri, "S3Prefix", "")
-            download(self.job_services.objects, sources, node.to_host_path(folder))
+            sources = select_objects(self.job_services.objects, uri, "S3Prefix", "")
+            download_objects(self.job_services.objects, sources, node.to_host_path(folder))
 
     # configuration
 
@@ -342,7 +344,7 @@ class TrainingJob(Job):
         if self._is_uncompressed():
             # algo-1 last: its files overwrite others, as in the archive.
             for folder in reversed(folders):
-                upload(self.job_services.objects, folder, self._build_output_uri("model/"))
+                upload_folder(self.job_services.objects, folder, self._build_output_uri("model/"))
             self.outputs.append(self._build_output_uri("model/"))
             return
         tar = self.directory / "model.tar.gz"

@@ -63,7 +63,7 @@ def check_uri(location: str, uri: str) -> None:
         raise make_validation_error(f"{location}: {fault}") from None
 
 
-def select(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
+def select_objects(objects: ObjectStore, uri: str, kind: str, role: str) -> list[Source]:
     """Return the objects that an ``S3Uri`` of type ``S3Prefix`` or ``ManifestFile`` selects: those
     of a prefix by key, those of a manifest in its order.
 
@@ -138,14 +138,14 @@ def _read_manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
     return [Source(base, folder + name, name) for name in names]
 
 
-def shard(sources: list[Source], index: int, count: int) -> list[Source]:
+def select_node_share(sources: list[Source], index: int, count: int) -> list[Source]:
     """Return the objects of node ``index`` of ``count`` nodes under ShardedByS3Key: every
     ``count``-th key.
     """
     return sorted(sources, key=lambda source: source.key)[index::count]
 
 
-def download(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
+def download_objects(objects: ObjectStore, sources: list[Source], directory: Path) -> int:
     """Copy ``sources`` to paths below ``directory``. Return the number of bytes.
 
     Raises:
@@ -194,7 +194,7 @@ def _check_free(holder: Source, source: Source) -> None:
         )
 
 
-def upload(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
+def upload_folder(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
     """Upload every file below ``folder`` to keys under ``uri``.
 
     Raises:
@@ -331,7 +331,7 @@ class ContinuousUpload:
         self._thread = Thread(target=self._watch, daemon=True)
         for folder in folders:
             for file in folder.iter_files():  # files downloaded at the start are in S3 already
-                self._states[file] = _FileState(_stamp(file.status), is_uploaded=True)
+                self._states[file] = _FileState(_make_change_stamp(file.status), is_uploaded=True)
 
     def __enter__(self) -> "ContinuousUpload":
         self._thread.start()
@@ -378,7 +378,7 @@ class ContinuousUpload:
         """Upload the file if it has not changed since the previous check, or in any case if
         ``final``.
         """
-        stamp = _stamp(file.status)
+        stamp = _make_change_stamp(file.status)
         state = self._states.get(file)
         if state is None or state.stamp != stamp:
             state = self._states[file] = _FileState(stamp)
@@ -393,13 +393,13 @@ class ContinuousUpload:
         """
         with file.open() as source, self._aside.open("wb") as aside:
             shutil.copyfileobj(source, aside)
-            if _stamp(fstat(source.fileno())) != stamp:
+            if _make_change_stamp(fstat(source.fileno())) != stamp:
                 return False
         with self._aside.open("rb") as stream:
             put_file(self._objects, self._uri, file.name, stream)
         return True
 
 
-def _stamp(status: stat_result) -> Stamp:
+def _make_change_stamp(status: stat_result) -> Stamp:
     """Return the values that show whether a file has changed."""
     return status.st_size, status.st_mtime_ns, status.st_ino

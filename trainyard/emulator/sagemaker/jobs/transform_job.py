@@ -26,8 +26,8 @@ from trainyard.emulator.sagemaker.jobs.job import Job, JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import (
     ClientFault,
     Source,
-    select,
-    shard,
+    select_node_share,
+    select_objects,
     split_uri,
 )
 from trainyard.emulator.sagemaker.transform.object_transform import (
@@ -113,11 +113,11 @@ class TransformJob(Job):
         kinds.
         """
         source = self.request["TransformInput"]["DataSource"]["S3DataSource"]
-        sources = select(
+        sources = select_objects(
             self.job_services.objects, source["S3Uri"], source["S3DataType"], self.role
         )
         self._open_log(hosts, choose_isolation().notice)
-        shares = [shard(sources, number, len(hosts)) for number in range(len(hosts))]
+        shares = [select_node_share(sources, number, len(hosts)) for number in range(len(hosts))]
         with self.lock:
             self._check_stop()
             self._instances = [self._make_instance(host, access) for host in hosts[: len(sources)]]

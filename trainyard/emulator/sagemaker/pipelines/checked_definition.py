@@ -1,4 +1,4 @@
-"""Read a pipeline definition that ``pipeline_versions.check`` has accepted."""
+"""Read a pipeline definition that ``pipeline_versions.require_valid_definition`` has accepted."""
 
 import json
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from trainyard.emulator.request_shapes import find_first_refusal, mask_expressio
 from trainyard.emulator.sagemaker.pipelines.steps import NOT_RUN, RUNNERS
 from trainyard.language.definition_document import iter_entries
 from trainyard.language.expressions import DEFAULT_TYPE, ExpressionError, Value, iter_references
-from trainyard.language.expressions import parse as parse_literal
+from trainyard.language.expressions import parse_parameter_value as parse_literal
 from trainyard.language.step_types import step_type
 
 # Pipeline parameters and their values in one execution, with the checks that AWS makes.
@@ -56,7 +56,7 @@ def build_parameter_values(
             raise make_validation_error(f"pipeline parameter {name!r} is given twice")
         if not entry["Value"]:
             raise make_validation_error('[string "" is too short (length: 0, required minimum: 1)]')
-        result[name] = convert(parameters[name], entry["Value"])
+        result[name] = convert_parameter(parameters[name], entry["Value"])
     for parameter in parameters.values():
         if parameter.name not in result:
             if parameter.default is None:
@@ -66,7 +66,7 @@ def build_parameter_values(
     return {name: result[name] for name in parameters}
 
 
-def convert(parameter: Parameter, text: str) -> Value:
+def convert_parameter(parameter: Parameter, text: str) -> Value:
     """Convert ``text`` to the parameter's type. Raises ``ValidationException`` if that is not
     possible or if the value is not one of the allowed ones.
     """
@@ -127,8 +127,8 @@ class Definition:
     """ExperimentName and TrialName, unresolved. None if the pipeline has no experiment."""
 
 
-def parse(text: str) -> Definition:
-    """Parse a definition that ``pipeline_versions.check`` has accepted.
+def parse_definition(text: str) -> Definition:
+    """Parse a definition that ``pipeline_versions.require_valid_definition`` has accepted.
 
     Raises ``ValidationException`` if it contains something that this emulator does not run.
     """

@@ -23,7 +23,7 @@ from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines, 
 from trainyard.emulator.sagemaker.pipelines.running_execution import Execution, ExecutionScope, Work
 from trainyard.emulator.sagemaker.pipelines.step_order import Observe, ignore_change
 from trainyard.language.definition_document import END_STATUSES
-from trainyard.language.evaluation import evaluate
+from trainyard.language.evaluation import evaluate_value
 from trainyard.language.expressions import ExpressionError, as_given
 from trainyard.language.step_types import step_type
 
@@ -322,7 +322,7 @@ class Executions:
         """
         scope = ExecutionScope(record, version.definition, self._work.describe, self._objects, {})
         try:
-            return {name: str(evaluate(value, scope)) for name, value in experiment.items()}
+            return {name: str(evaluate_value(value, scope)) for name, value in experiment.items()}
         except ExpressionError as error:
             raise make_validation_error(f"PipelineExperimentConfig: {error}") from None
 

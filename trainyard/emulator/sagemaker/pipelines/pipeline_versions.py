@@ -27,10 +27,14 @@ from trainyard.emulator.request_scope import (
 from trainyard.emulator.request_shapes import load_service_model, select_members
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.pipelines import checked_definition, step_cache
-from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, parse, refuse_step
+from trainyard.emulator.sagemaker.pipelines.checked_definition import (
+    Definition,
+    parse_definition,
+    refuse_step,
+)
 from trainyard.validate import reference_checks, step_dependencies, step_request_checks
 from trainyard.validate.location import UNREADABLE, Finding
-from trainyard.validate.outer_form import read
+from trainyard.validate.outer_form import read_definition
 
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}")  # the API reference's pattern
 _PIPELINE_MEMBERS = (
@@ -193,7 +197,7 @@ class Pipelines:
         record = self._read(name)
         number = self._resolve_number(record, number)
         text = self._read_definition(record["PipelineName"], number)
-        return Version(number, text, parse(text), record)
+        return Version(number, text, parse_definition(text), record)
 
     def record_start(self, name: str, number: int, execution: str) -> None:
         """Record that an execution of that version has just been started."""
@@ -252,8 +256,8 @@ class Pipelines:
             raise make_validation_error(
                 "expected a PipelineDefinition or a PipelineDefinitionS3Location"
             )
-        check(text)
-        for step in parse(text).steps.values():
+        require_valid_definition(text)
+        for step in parse_definition(text).steps.values():
             refuse_step(step, self._python)
             try:
                 step_cache.parse_expiry(step)
@@ -320,7 +324,7 @@ ERROR_RULES = {
 DEEPEST = 100  # maximum levels of nested lists and objects; a nested step adds four
 
 
-def check(text: str) -> None:
+def require_valid_definition(text: str) -> None:
     """Raise ``ValidationException`` with the first error in a definition that AWS refuses."""
     if wrong := next(
         (f for f in _iter_findings(text) if f.severity == "error" and f.rule in ERROR_RULES), None
@@ -350,7 +354,7 @@ def decode_definition(data: bytes, location: str) -> str:
 def _iter_findings(text: str) -> Iterator[Finding]:
     """Iterate over what the rules of ``trainyard.validate`` find in the text."""
     _check_depth(text)
-    document, findings = read(text)
+    document, findings = read_definition(text)
     yield from findings
     if document and not any(f.rule in ("not-json", "form") for f in findings):
         steps = {step.name: step for step in document.steps}

@@ -28,7 +28,11 @@ from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.job import DEFECT, KINDS
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, join_key, split_uri
 from trainyard.emulator.sagemaker.pipelines import step_cache
-from trainyard.emulator.sagemaker.pipelines.checked_definition import Definition, Step, parse
+from trainyard.emulator.sagemaker.pipelines.checked_definition import (
+    Definition,
+    Step,
+    parse_definition,
+)
 from trainyard.emulator.sagemaker.pipelines.step_order import (
     Observe,
     Order,
@@ -46,7 +50,7 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
 )
 from trainyard.emulator.sagemaker.search_api import Experiments
 from trainyard.language.definition_document import END_STATUSES, find_property_file
-from trainyard.language.evaluation import evaluate, parse_arn_variables, read_json
+from trainyard.language.evaluation import evaluate_value, parse_arn_variables, read_json
 from trainyard.language.expressions import ExpressionError, Value, look_up_path, split_path
 from trainyard.language.retries import Retries
 from trainyard.language.step_types import STEP_TYPES, step_type
@@ -237,7 +241,7 @@ class Execution:
 
     @functools.cached_property
     def definition(self) -> Definition:
-        return parse((self.directory / "definition.json").read_bytes().decode())
+        return parse_definition((self.directory / "definition.json").read_bytes().decode())
 
     @functools.cached_property
     def _order(self) -> Order:
@@ -416,7 +420,7 @@ class Execution:
         kind, runner = step_type(step.type), self.work.find_runner(step.type)
         name = self._make_unique_name(step)
         scope = self._make_scope({f"{kind.job.api}Name": name} if kind.job else {})
-        arguments = step.arguments if runner.resolves else evaluate(step.arguments, scope)
+        arguments = step.arguments if runner.resolves else evaluate_value(step.arguments, scope)
         signature = step_cache.compute_signature(step, arguments)
         if signature and self._reuse(step, record, signature):
             return
@@ -429,7 +433,7 @@ class Execution:
         def note(metadata: dict) -> None:
             self._note(record, {kind.metadata_key: metadata})
 
-        fields = evaluate(step.fields, scope)
+        fields = evaluate_value(step.fields, scope)
         self._check_permissions(step, name, arguments, fields)
         runner.run(
             Attempt(
@@ -502,7 +506,7 @@ class Execution:
         chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
             # 39 = 63 - 12 (the execution's id) - 10 (random characters) - 2 (hyphens).
-            prefix = str(evaluate(custom, self._make_scope({})))[:39]
+            prefix = str(evaluate_value(custom, self._make_scope({})))[:39]
             return f"{prefix.rstrip('-')}-{self.id}-{chance}"
         name = step.name.replace("_", "-")[:28].strip("-")
         return f"pipelines-{self.id}-{name}-{chance}"

@@ -179,11 +179,11 @@ def _replace_item(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
     if not isinstance(value, dict):
         return value
     if is_expression(value) and GET in value:
-        return _get(value[GET], index, item, siblings)
+        return _instantiate_reference(value[GET], index, item, siblings)
     return {key: _replace_item(element, index, item, siblings) for key, element in value.items()}
 
 
-def _get(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
+def _instantiate_reference(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
     """Return the value, or the changed reference, that replaces a Get expression in this
     iteration.
     """

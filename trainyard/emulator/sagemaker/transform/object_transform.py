@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, cast
 from trainyard.emulator.s3.object_folder import CHUNK
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, Instance, NoAnswerError
-from trainyard.emulator.sagemaker.jobs.failure_reason import remove_native_frames, shorten
+from trainyard.emulator.sagemaker.jobs.failure_reason import remove_native_frames, shorten_text
 from trainyard.emulator.sagemaker.jobs.transfers import Source, join_key, split_uri
 
 MB = 1 << 20
@@ -210,7 +210,7 @@ class Transformer:
 
 def _format_status_failure(answer: Answer) -> str:
     kind = "AlgorithmError" if answer.status >= 500 else "ClientError"
-    message = shorten(remove_native_frames(answer.body.decode(errors="replace")), 600)
+    message = shorten_text(remove_native_frames(answer.body.decode(errors="replace")), 600)
     return f"{kind}: Bad HTTP status received from algorithm: {answer.status}: {message}"
 
 
@@ -246,7 +246,7 @@ def compile_filter(path: str) -> Filter:
         match = _PART.match(path, position)
         if not match:
             raise PathError(f"{path!r}: {path[position:]!r} is not an operator of a filter")
-        steps.append(_step(path, match))
+        steps.append(_compile_path_operator(path, match))
         position = match.end()
 
     def apply(record: Any) -> Any:
@@ -257,7 +257,7 @@ def compile_filter(path: str) -> Filter:
     return apply
 
 
-def _step(path: str, match: re.Match[str]) -> Filter:
+def _compile_path_operator(path: str, match: re.Match[str]) -> Filter:
     """Return the function that applies one operator of the path to a record."""
     inside = (match["inside"] or "").strip()
     if "*" in (match["name"], inside):
@@ -436,20 +436,24 @@ class DataProcessing:
         """Return the part of a record that is sent to the model."""
         if not self._first:
             return record
-        return _write(self._first(_read(record, self._kind)), self._kind)
+        return _format_record(self._first(_parse_record(record, self._kind)), self._kind)
 
     def build_result(self, record: bytes, answer: bytes) -> bytes:
         """Return what is written for a record and the model's response to it."""
         if not self.joins:
             if not self._last:
                 return answer
-            return _write(self._last(_read(answer, self._answer_kind)), self._answer_kind)
+            return _format_record(
+                self._last(_parse_record(answer, self._answer_kind)), self._answer_kind
+            )
         if self._kind == "text/csv" and not self._last:
             return record.removesuffix(b"\r") + b"," + answer
         joined_record = _join_answer(
-            self._kind, _read(record, self._kind), _read(answer, self._answer_kind)
+            self._kind, _parse_record(record, self._kind), _parse_record(answer, self._answer_kind)
         )
-        return _write(self._last(joined_record) if self._last else joined_record, self._kind)
+        return _format_record(
+            self._last(joined_record) if self._last else joined_record, self._kind
+        )
 
 
 def _check_join(kind: str, answer_kind: str, source: dict, output: dict) -> None:
@@ -471,7 +475,7 @@ def _join_answer(kind: str, record: Any, answer: Any) -> Any:
     return {"SageMakerInput": record, "SageMakerOutput": answer}
 
 
-def _read(record: bytes, kind: str) -> Any:
+def _parse_record(record: bytes, kind: str) -> Any:
     try:
         text = record.decode()
         if kind == "text/csv":
@@ -481,7 +485,7 @@ def _read(record: bytes, kind: str) -> Any:
         raise ValueError(f"a record is not {kind}: {error}: {record[:80]!r}") from None
 
 
-def _write(value: Any, kind: str) -> bytes:
+def _format_record(value: Any, kind: str) -> bytes:
     if kind != "text/csv":
         return json.dumps(value).encode()
     row = io.StringIO()

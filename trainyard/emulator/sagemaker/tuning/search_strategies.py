@@ -127,7 +127,7 @@ def is_in_space(space: Space, values: Mapping[str, str]) -> bool:
     )
 
 
-def sample(space: Space, chance: random.Random) -> Values:
+def sample_values(space: Space, chance: random.Random) -> Values:
     """Return a random value for each range, uniform on its scale."""
     return {
         item.name: chance.choice(item.values)
@@ -195,7 +195,7 @@ class Question:
 
 def choose_random(question: Question) -> Values:
     """Random: return random values, uniform on each range's scale."""
-    return sample(question.space, question.make_random())
+    return sample_values(question.space, question.make_random())
 
 
 def choose_grid(question: Question) -> Values:
@@ -211,7 +211,7 @@ def choose_bayesian(question: Question) -> Values:
         if attempt < ASK_ATTEMPTS:
             values = _suggest_values(question, chance.getrandbits(32))
         else:
-            values = sample(question.space, chance)
+            values = sample_values(question.space, chance)
         if values not in tried_values:
             break
     return values

@@ -17,7 +17,7 @@ from trainyard.emulator.request_scope import (
     make_validation_error,
     sort_items,
 )
-from trainyard.emulator.request_shapes import check
+from trainyard.emulator.request_shapes import check_request_shape
 from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob, compile_regex
@@ -190,7 +190,7 @@ class Tunings:
         for definition in list_definitions(request):
             compile_regex(find_metric_definition(request, definition))
             example = _build_example_request(request, definition)
-            check(f"Create{KIND}Job", example)
+            check_request_shape(f"Create{KIND}Job", example)
             for refuse in TrainingJob.iter_checks(example, self._job_services.python):
                 refuse()
 

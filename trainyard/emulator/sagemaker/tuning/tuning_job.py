@@ -55,8 +55,8 @@ from trainyard.emulator.sagemaker.tuning.tuning_results import (
     find_convergence_time,
     has_unused_drivers,
     is_criterion_met,
+    parse_training_definition,
     rank_results,
-    read,
 )
 from trainyard.language.definition_document import JOB_ENDED
 
@@ -90,7 +90,9 @@ class TuningJob:
         self.lock = threading.RLock()
         self._path = directory / "tuning.json"
         self._jobs, self._parents = jobs, parents
-        self._training_definitions = [read(self.request, d) for d in list_definitions(self.request)]
+        self._training_definitions = [
+            parse_training_definition(self.request, d) for d in list_definitions(self.request)
+        ]
         self._live: dict[str, Job] = {}
         self._ended_results: dict[str, Result] = {}
         self._watch = Watch(logs)

@@ -104,10 +104,10 @@ def rank_results(results: Iterable[Result]) -> list[Result]:
     comes first.
     """
     scored_results = [result for result in results if result.objective is not None]
-    return sorted(scored_results, key=_rank)
+    return sorted(scored_results, key=_compute_rank_key)
 
 
-def _rank(result: Result) -> float:
+def _compute_rank_key(result: Result) -> float:
     """Return the objective as a number that is lower for better results."""
     assert result.objective is not None
     return result.objective if result.minimize else -result.objective
@@ -142,7 +142,7 @@ def count_not_improving(results: Iterable[Result]) -> int:
     """
     best, count = None, 0
     for result in sort_by_end(results):
-        value = _rank(result)
+        value = _compute_rank_key(result)
         if best is None or value < best - IMPROVEMENT * abs(best):
             best, count = value, 0
         else:
@@ -317,7 +317,9 @@ class TrainingDefinition:
     rule: Rule | None
 
 
-def read(request: Mapping[str, Any], definition: dict[str, Any]) -> TrainingDefinition:
+def parse_training_definition(
+    request: Mapping[str, Any], definition: dict[str, Any]
+) -> TrainingDefinition:
     """Parse a training definition of a request that has been checked."""
     config = request[CONFIG]
     minimize = find_objective(request, definition)["Type"] == "Minimize"

@@ -20,11 +20,11 @@ from trainyard.emulator.sagemaker.jobs.transfers import (
     ContinuousUpload,
     Source,
     build_local_path,
-    download,
-    select,
-    shard,
+    download_objects,
+    select_node_share,
+    select_objects,
     split_uri,
-    upload,
+    upload_folder,
     write_archive,
 )
 
@@ -54,30 +54,30 @@ def objects(tmp_path: Path):
     ],
 )
 def test_what_a_prefix_means(objects: ObjectStore, uri: str, paths: list[str]) -> None:
-    assert [source.path for source in select(objects, uri, "S3Prefix", "")] == paths
+    assert [source.path for source in select_objects(objects, uri, "S3Prefix", "")] == paths
 
 
 @pytest.mark.parametrize("uri", ["s3://bkt/nope", "s3://nope/raw", "s3://bkt/raw/a.txt/"])
 def test_a_missing_prefix_in_awss_words(objects: ObjectStore, uri: str) -> None:
     with pytest.raises(ClientFault, match=f'No S3 objects found under S3 URL "{uri}" given in'):
-        select(objects, uri, "S3Prefix", "arn:role")
+        select_objects(objects, uri, "S3Prefix", "arn:role")
 
 
 def test_a_manifest(objects: ObjectStore, tmp_path: Path) -> None:
     manifest = [{"prefix": "s3://bkt/raw/"}, "a.txt", "sub/b.txt"]
     objects.put_bytes("bkt", "m.json", json.dumps(manifest).encode())
-    sources = select(objects, "s3://bkt/m.json", "ManifestFile", "")
-    assert download(objects, sources, tmp_path / "in") == len("raw/a.txtraw/sub/b.txt")
+    sources = select_objects(objects, "s3://bkt/m.json", "ManifestFile", "")
+    assert download_objects(objects, sources, tmp_path / "in") == len("raw/a.txtraw/sub/b.txt")
     assert (tmp_path / "in/sub/b.txt").read_text() == "raw/sub/b.txt"
     objects.put_bytes("bkt", "bad.json", b"{}")
     with pytest.raises(ClientFault, match="manifest s3://bkt/bad.json"):
-        select(objects, "s3://bkt/bad.json", "ManifestFile", "")
+        select_objects(objects, "s3://bkt/bad.json", "ManifestFile", "")
 
 
 @given(st.sets(st.text(min_size=1)), st.integers(1, 5))
 def test_shards_are_a_partition_and_even(keys: set[str], count: int) -> None:
     sources = [Source("b", key, key) for key in keys]
-    parts = [shard(sources, index, count) for index in range(count)]
+    parts = [select_node_share(sources, index, count) for index in range(count)]
     assert sorted(s.key for part in parts for s in part) == sorted(keys)
     sizes = [len(part) for part in parts]
     assert max(sizes) - min(sizes) <= 1
@@ -88,7 +88,7 @@ def test_two_slashes_in_a_key_fail_in_awss_words(objects: ObjectStore, key: str)
     """generative-ai-on-amazon-sagemaker#242: the job fails when it has started."""
     objects.put_bytes("bkt", key, b"x")
     with pytest.raises(ClientFault) as fault:
-        select(objects, "s3://bkt/two/", "S3Prefix", "")
+        select_objects(objects, "s3://bkt/two/", "S3Prefix", "")
     assert str(fault.value) == (
         f"Data download failed:Failed to download data. S3 key: s3://bkt/{key} has an illegal "
         "char sub-sequence '//' in it"
@@ -96,7 +96,7 @@ def test_two_slashes_in_a_key_fail_in_awss_words(objects: ObjectStore, key: str)
     manifest = [{"prefix": "s3://bkt/two/"}, key.removeprefix("two/")]
     objects.put_bytes("bkt", "m.json", json.dumps(manifest).encode())
     with pytest.raises(ClientFault, match="illegal char sub-sequence"):
-        select(objects, "s3://bkt/m.json", "ManifestFile", "")
+        select_objects(objects, "s3://bkt/m.json", "ManifestFile", "")
 
 
 NO_PATH = "is not a valid path: expected file names without NUL, of at most 255"
@@ -118,7 +118,7 @@ def test_keys_that_one_directory_cannot_hold_are_named(
     for key in keys:
         objects.put_bytes("bkt", key, b"x")
     with pytest.raises(ClientFault, match=said):
-        download(objects, select(objects, uri, "S3Prefix", ""), tmp_path / "in")
+        download_objects(objects, select_objects(objects, uri, "S3Prefix", ""), tmp_path / "in")
     assert not (tmp_path / "in").exists() or said == "leads out"
     assert not (tmp_path / "x").exists()
 
@@ -158,7 +158,7 @@ def test_upload_keeps_the_order_in_which_files_were_written(objects, tmp_path: P
     for name in ("z-shard", "m-shard", "a-manifest"):
         (folder / name).write_text(name)
         os.utime(folder / name, ns=(time.time_ns(), time.time_ns()))
-    upload(objects, JobFolder(tmp_path, "/opt/ml/out"), "s3://bkt/out/")
+    upload_folder(objects, JobFolder(tmp_path, "/opt/ml/out"), "s3://bkt/out/")
     times = {info.key: info.last_modified for info in objects.list("bkt", "out/")}
     assert sorted(times, key=times.__getitem__) == ["out/z-shard", "out/m-shard", "out/a-manifest"]
 

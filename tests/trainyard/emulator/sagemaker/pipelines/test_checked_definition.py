@@ -23,8 +23,8 @@ from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     Parameter,
     Step,
     build_parameter_values,
-    convert,
-    parse,
+    convert_parameter,
+    parse_definition,
     refuse_step,
 )
 from trainyard.emulator.sagemaker.pipelines.step_cache import compute_signature, parse_expiry
@@ -33,7 +33,7 @@ from trainyard.language.step_types import STEP_TYPES
 
 
 def read(steps: list, **more: Any):
-    return parse(json.dumps(pipeline(steps, **more)))
+    return parse_definition(json.dumps(pipeline(steps, **more)))
 
 
 OUT = {"o": "s3://bkt/o"}
@@ -130,7 +130,7 @@ KINDS = {
 @given(data=st.data())
 def test_a_value_survives_being_given_as_text(kind: str, data: st.DataObject) -> None:
     value = data.draw(KINDS[kind])
-    got = convert(Parameter("x", kind), as_given(value))
+    got = convert_parameter(Parameter("x", kind), as_given(value))
     assert got == value
     assert type(got) is type(value)
 
@@ -166,7 +166,7 @@ def test_refused_values(entries: list[dict], message: str) -> None:
 @pytest.mark.parametrize("text", ["nan", "inf", "", "1,5"])
 def test_what_json_cannot_say_is_no_float(text: str) -> None:
     with pytest.raises(ApiError, match="is not of type Float"):
-        convert(Parameter("x", "Float"), text)
+        convert_parameter(Parameter("x", "Float"), text)
 
 
 # signatures of steps, and expiry of their results

@@ -31,7 +31,7 @@ from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
 from trainyard.emulator.sagemaker.pipelines import pipeline_versions
 from trainyard.emulator.sagemaker.pipelines.pipeline_versions import Pipelines
-from trainyard.validate import check
+from trainyard.validate import check_definition
 
 PYTHON = Path("/nowhere/bin/python")
 DEFINITIONS = Path("tests/trainyard/validate/definitions")
@@ -156,7 +156,7 @@ def test_a_reference_of_another_type_is_refused_in_aws_words(pipelines, referenc
     """aws/sagemaker-python-sdk#4867: CreatePipeline answers this, before anything has run."""
     text = json.dumps(pipeline(WRONG_TYPES[reference], Parameters=TYPED))
     assert create(pipelines, text).startswith(f"Cannot assign property reference {reference}.")
-    found = next(f for f in check(text) if f.answer)
+    found = next(f for f in check_definition(text) if f.answer)
     assert (found.severity, found.why) == ("error", "CreatePipeline refuses the definition")
 
 
@@ -191,7 +191,7 @@ def test_a_text_that_is_too_long_deep_or_no_text_is_refused(pipelines):
 
 @pytest.mark.parametrize("path", sorted(DEFINITIONS.glob("**/*.json")), ids=lambda path: path.stem)
 def test_what_the_sdks_write_is_not_refused_for_its_form(path: Path):
-    pipeline_versions.check(path.read_text())
+    pipeline_versions.require_valid_definition(path.read_text())
 
 
 STEPS = [

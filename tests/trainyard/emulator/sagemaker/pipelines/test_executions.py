@@ -42,7 +42,7 @@ from trainyard.emulator.cloudwatch.metric_store import Metrics
 from trainyard.emulator.sagemaker.jobs.job import STOP_GRACE
 from trainyard.emulator.sagemaker.pipelines import step_cache
 from trainyard.emulator.sagemaker.pipelines.executions import Executions
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 from trainyard.language.definition_document import END_STATUSES
 
 pytestmark = pytest.mark.long
@@ -272,7 +272,7 @@ def test_a_restart_remembers(tmp_path: Path) -> None:
 
 
 def test_closing_the_emulator_does_not_wait_for_the_grace_of_a_stopped_job(tmp_path: Path) -> None:
-    with serve(tmp_path) as endpoint:
+    with serve_emulator(tmp_path) as endpoint:
         aws = Cloud(endpoint, tmp_path)
         aws.create("p", [process_step("A", "trap '' TERM; sleep 600; sleep 601")])
         arn = aws.start("p")

@@ -10,7 +10,7 @@ import pytest
 from trainyard.emulator.iam.authority import Authority
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pipelines.checked_definition import parse
+from trainyard.emulator.sagemaker.pipelines.checked_definition import parse_definition
 from trainyard.emulator.sagemaker.pipelines.running_execution import Execution, Work
 from trainyard.emulator.sagemaker.pipelines.steps import NOT_RUN, RUNNERS, Attempt, Runner
 from trainyard.emulator.sagemaker.pipelines.steps.runner import runs
@@ -30,7 +30,7 @@ def test_every_type_runs_or_is_refused_with_a_reason():
 @pytest.mark.parametrize("kind", NOT_RUN)
 def test_a_type_that_is_not_run_is_refused_by_name(kind: str):
     with pytest.raises(ApiError, match=f"'S' has type '{kind}', which is not run") as caught:
-        parse(definition(kind))
+        parse_definition(definition(kind))
     assert NOT_RUN[kind] in caught.value.message
 
 
@@ -60,7 +60,7 @@ def test_registering_a_runner_is_all_that_a_type_needs(adding: None, tmp_path: P
     steps = [add_one("B", {"Get": "Steps.A.Outputs['y']"}), add_one("A", "1")]
     model = {"Name": "Model", "Type": "String", "DefaultValue": "one"}
     text = json.dumps({"Version": "2020-12-01", "Parameters": [model], "Steps": steps})
-    assert parse(text).steps["B"].depends_on == {"A": "Completed"}
+    assert parse_definition(text).steps["B"].depends_on == {"A": "Completed"}
     (tmp_path / "definition.json").write_text(text)
     answer = {
         "PipelineArn": "arn:aws:sagemaker:us-east-1:123456789012:pipeline/p",

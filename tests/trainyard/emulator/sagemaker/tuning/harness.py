@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.trainyard.emulator.harness import IMAGE, ROLE, Cloud, wait
 from trainyard.emulator.sagemaker.sagemaker_api import SageMaker
-from trainyard.emulator.server import serve
+from trainyard.emulator.server import serve_emulator
 
 TRAIN = """#!/bin/bash
 # The image's own entry point; hp NAME is a hyperparameter.
@@ -34,7 +34,7 @@ def tuning_cloud(state: Path, folder: Path, stop_grace: float = 1.0) -> Iterator
         train.write_text(TRAIN)
         train.chmod(0o755)
     make = functools.partial(SageMaker, python=python, stop_grace=stop_grace)
-    with serve(state, make_sagemaker=make) as endpoint:
+    with serve_emulator(state, make_sagemaker=make) as endpoint:
         yield Cloud(endpoint, state)
 
 

@@ -21,7 +21,7 @@ from trainyard.emulator.sagemaker.tuning.search_strategies import (
     explain_missing_strategy,
     is_in_space,
     iter_grid,
-    sample,
+    sample_values,
 )
 
 RANGE = {"MinValue": "-5", "MaxValue": "5"}
@@ -85,7 +85,7 @@ def test_a_grid_has_each_combination_once() -> None:
 def test_what_is_drawn_is_within_and_what_is_not_is_not() -> None:
     integers = [{"Name": "n", "MinValue": "1", "MaxValue": "9"}]
     space = SMALL + build_space({"IntegerParameterRanges": integers})
-    assert is_in_space(space, sample(space, random.Random(0)))
+    assert is_in_space(space, sample_values(space, random.Random(0)))
     for outside in ({"n": "10", "c": "a"}, {"n": "3", "c": "other"}, {"n": "3"}):
         assert not is_in_space(space, outside)
 

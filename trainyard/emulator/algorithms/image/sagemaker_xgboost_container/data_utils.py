@@ -4,7 +4,7 @@ from pathlib import Path
 
 import xgboost
 
-from trainyard.emulator.algorithms.xgboost.channel_data import read
+from trainyard.emulator.algorithms.xgboost.channel_data import read_channel
 from trainyard.emulator.algorithms.xgboost.facts import format_of
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 
@@ -24,7 +24,7 @@ def get_dmatrix(
         raise UserError(
             f"get_dmatrix: {feature} is not read here: use csv, libsvm or parquet files"
         )
-    rows = read(Path(data_path), form, bool(csv_weights))
+    rows = read_channel(Path(data_path), form, bool(csv_weights))
     if rows is None:
         return None
     return xgboost.DMatrix(rows.features, label=rows.label, weight=rows.weight)

@@ -71,7 +71,7 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     request_queue_size = 128  # the default of 5 refuses a burst of requests
 
 
-def prepare(code: Path) -> None:
+def install_requirements(code: Path) -> None:
     """Install the requirements.txt in the user's folder ``code``, as AWS's toolkits do.
 
     Also put the folder first on sys.path, in place of the running script's folder.
@@ -83,7 +83,7 @@ def prepare(code: Path) -> None:
     sys.path[0] = str(code)
 
 
-def serve(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:
+def serve_requests(answer: Callable[[bytes, dict[str, str]], Answer]) -> None:
     """Serve requests with ``answer(body, headers)`` on the socket named by the script's argument.
 
     Call it when the model is loaded: /ping must not respond earlier.

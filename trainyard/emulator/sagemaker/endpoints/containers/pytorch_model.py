@@ -34,7 +34,7 @@ class Context:
         self.content_type = value
 
 
-def serve(service: Any) -> None:
+def serve_handler_service(service: Any) -> None:
     """Serve one of the toolkit's handler services."""
     service.initialize(Context({}))  # loads the model
 
@@ -45,14 +45,14 @@ def serve(service: Any) -> None:
         data = data if isinstance(data, bytes) else str(data).encode()
         return context.status, data, context.content_type
 
-    http_front.serve(answer)
+    http_front.serve_requests(answer)
 
 
 def main() -> None:
-    http_front.prepare(http_front.MODEL / "code")
+    http_front.install_requirements(http_front.MODEL / "code")
     from sagemaker_pytorch_serving_container import handler_service  # type: ignore[import-untyped]
 
-    serve(handler_service.HandlerService())
+    serve_handler_service(handler_service.HandlerService())
 
 
 if __name__ == "__main__":

@@ -32,11 +32,11 @@ def default_output_fn(prediction: Any, accept: str) -> Any:
     return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
 
 
-def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
+def serve_user_module(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
     """Serve the module that SAGEMAKER_PROGRAM names; the arguments are the image's default
     functions.
     """
-    http_front.prepare(CODE if CODE.is_dir() else CODE.parent / "model/code")
+    http_front.install_requirements(CODE if CODE.is_dir() else CODE.parent / "model/code")
     program = os.environ.get("SAGEMAKER_PROGRAM", "")
     if not program:
         raise SystemExit(
@@ -45,7 +45,7 @@ def serve(input_fn: Callable[..., Any], predict_fn: Callable[..., Any]) -> None:
         )
     module = importlib.import_module(program.removesuffix(".py"))
     defaults = {"input_fn": input_fn, "predict_fn": predict_fn, "output_fn": default_output_fn}
-    http_front.serve(make_answerer(module, defaults))
+    http_front.serve_requests(make_answerer(module, defaults))
 
 
 def make_answerer(

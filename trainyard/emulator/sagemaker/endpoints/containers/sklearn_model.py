@@ -23,4 +23,4 @@ def default_predict_fn(input_data: Any, model: Any) -> Any:
 
 
 if __name__ == "__main__":
-    script_mode.serve(default_input_fn, default_predict_fn)
+    script_mode.serve_user_module(default_input_fn, default_predict_fn)

@@ -62,7 +62,7 @@ class Model:
         if len(files) > 1:
             names = ", ".join(path.name for path in files)
             raise ValueError(f"an ensemble ({names}) is not supported here: archive one model")
-        self.booster, self.is_pickled = _load(files[0])
+        self.booster, self.is_pickled = _load_booster(files[0])
         self.ignores_more_columns = parse_version(image) < (1, 1)
 
     def predict(self, rows: Any, form: str) -> np.ndarray:
@@ -88,7 +88,7 @@ class Model:
         return self.booster.predict(matrix, validate_features=False)
 
 
-def _load(path: Path) -> tuple[xgboost.Booster, bool]:
+def _load_booster(path: Path) -> tuple[xgboost.Booster, bool]:
     """Return the booster, and whether it is a pickle rather than a file in XGBoost's own format.
 
     Raises ValueError if the installed XGBoost can read it as neither.
@@ -108,7 +108,7 @@ def _load(path: Path) -> tuple[xgboost.Booster, bool]:
         ) from None
 
 
-def parse(body: bytes, content_type: str | None) -> tuple[Any, str]:
+def parse_rows(body: bytes, content_type: str | None) -> tuple[Any, str]:
     """Return the rows and the format. Raises RequestRefusal with status 415."""
     form = _parse_format(content_type)
     try:
@@ -158,7 +158,7 @@ def choose_accept(header: str) -> str:
     return kind.lower()
 
 
-def encode(predictions: np.ndarray, accept: str) -> str | bytes:
+def encode_predictions(predictions: np.ndarray, accept: str) -> str | bytes:
     """Encode predictions. Raises UnsupportedFormatError for a format that the server cannot write,
     such as JSON Lines.
     """
@@ -179,16 +179,18 @@ def make_answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]],
 
     def predict_text(body: bytes, lower_headers: dict[str, str]) -> tuple[str | bytes, str]:
         """Return the predictions, encoded, and their content type. Raises RequestRefusal."""
-        rows, form = parse(body, lower_headers.get("content-type"))
+        rows, form = parse_rows(body, lower_headers.get("content-type"))
         try:
             predictions = model.predict(rows, form)
         except (xgboost.core.XGBoostError, ValueError) as error:
             raise RequestRefusal(400, f"Unable to evaluate payload provided: {error}") from None
         if one_line:  # the server of these versions does not look at Accept
             joined_values = ",".join(map(str, predictions.tolist()))
-            return encode(predictions, "text/csv") if batch else joined_values, "text/csv"
+            return encode_predictions(
+                predictions, "text/csv"
+            ) if batch else joined_values, "text/csv"
         accept = choose_accept(lower_headers.get("accept", ""))
-        return encode(predictions, accept), accept
+        return encode_predictions(predictions, accept), accept
 
     def answer(body: bytes, headers: dict[str, str]) -> http_front.Answer:
         """Respond to one request; ``http_front`` calls it."""
@@ -215,10 +217,10 @@ def default_predict_fn(input_data: xgboost.DMatrix, model: Any) -> Any:
 
 def main() -> None:
     if os.environ.get("SAGEMAKER_PROGRAM"):
-        script_mode.serve(encoder.decode, default_predict_fn)
+        script_mode.serve_user_module(encoder.decode, default_predict_fn)
     else:
         image = os.environ.get("TRAINYARD_IMAGE", "")
-        http_front.serve(make_answerer(Model(http_front.MODEL, image), image))
+        http_front.serve_requests(make_answerer(Model(http_front.MODEL, image), image))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from typing import Any
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, split_uri
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, StepFailed, runs
-from trainyard.language.evaluation import Scope, evaluate
+from trainyard.language.evaluation import Scope, evaluate_value
 from trainyard.language.expressions import ExpressionError
 
 NETWORKS = ("VpcConfig", "NetworkConfig.VpcConfig")
@@ -83,7 +83,7 @@ def _iter_outputs(step: str, uris: Any, scope: Scope) -> Iterator[str]:
     roots = [root for path in ROOTS for root in _list_roots(_read_property(scope, step, path))]
     if not roots:
         raise ExpressionError(f"step {step!r} has no properties that name its output")
-    return _list_uris(step, None if uris is None else evaluate(uris, scope), roots, scope)
+    return _list_uris(step, None if uris is None else evaluate_value(uris, scope), roots, scope)
 
 
 def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Condition step: decide which of its branches runs."""
 
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, runs
-from trainyard.language.evaluation import are_conditions_met, check
+from trainyard.language.evaluation import are_conditions_met, check_condition
 from trainyard.language.expressions import ExpressionError
 
 
@@ -17,7 +17,7 @@ class ConditionRunner(Runner):
         if not isinstance(conditions, list):
             raise ExpressionError(f"Conditions is {conditions!r}: expected a list of conditions")
         for condition in conditions:
-            check(condition)
+            check_condition(condition)
 
     def run(self, attempt: Attempt) -> None:
         outcome = are_conditions_met(attempt.arguments.get("Conditions") or [], attempt.scope)

@@ -11,7 +11,7 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     StepStopped,
     runs,
 )
-from trainyard.language.evaluation import evaluate
+from trainyard.language.evaluation import evaluate_value
 from trainyard.language.expressions import LOOP_OUTPUT, ExpressionError, is_expression, parse_get
 
 MOST = 100
@@ -47,7 +47,7 @@ class ForEachRunner(Runner):
             _parse_field(selector)
 
     def run(self, attempt: Attempt) -> None:
-        items = _parse_items(evaluate(attempt.arguments["IterableItems"], attempt.scope))
+        items = _parse_items(evaluate_value(attempt.arguments["IterableItems"], attempt.scope))
         children = attempt.iterate(items)
         statuses = [child.get("StepStatus") for child in children.values()]
         metadata: dict[str, Any] = {

@@ -18,7 +18,7 @@ from trainyard.emulator.sagemaker.jobs.job_api import Jobs
 from trainyard.emulator.sagemaker.search_api import Experiments
 from trainyard.emulator.sagemaker.tuning.tuning_api import Tunings
 from trainyard.language.evaluation import Scope
-from trainyard.language.expressions import parse
+from trainyard.language.expressions import parse_parameter_value
 from trainyard.language.step_types import STEP_TYPES
 
 
@@ -202,7 +202,7 @@ def parse_outputs(declarations: Iterable[dict], properties: dict[str, Any]) -> d
         for declaration in declarations
     }
     outputs = properties["OutputParameters"].items()
-    read = {name: parse(text, types.get(name, "String")) for name, text in outputs}
+    read = {name: parse_parameter_value(text, types.get(name, "String")) for name, text in outputs}
     return properties | {"OutputParameters": read}
 
 
@@ -217,7 +217,7 @@ def _convert_output(declaration: dict, outputs: dict, giver: str) -> str:
     value = outputs[name]
     text = value if isinstance(value, str) else json.dumps(value)
     try:
-        parse(text, kind)
+        parse_parameter_value(text, kind)
     except ValueError:
         message = (
             f"{giver} returned {_shorten_json(value)} as output {name!r}, "

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.request_shapes import Check, check
+from trainyard.emulator.request_shapes import Check, check_request_shape
 from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob
 from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     Attempt,
@@ -44,10 +44,10 @@ class TuningRunner(Runner):
             yield from TrainingJob.iter_checks(definition | static_member, python)
 
     def run(self, attempt: Attempt) -> None:
-        name = _name(attempt)
+        name = _make_tuning_job_name(attempt)
         request = attempt.arguments | {"HyperParameterTuningJobName": name}
         try:
-            check(OPERATION, request)
+            check_request_shape(OPERATION, request)
             job = self._services.tunings.create(request)
         except ApiError as error:
             raise make_failure(OPERATION, error) from None
@@ -72,7 +72,7 @@ class TuningRunner(Runner):
         return self._services.tunings.find(metadata["Arn"].rpartition("/")[2])
 
 
-def _name(attempt: Attempt) -> str:
+def _make_tuning_job_name(attempt: Attempt) -> str:
     """Return the tuning job's name, ``<execution>-<step, 7>-<10 random>``, of at most 32
     characters.
 
