@@ -49,6 +49,7 @@ log = logging.getLogger(__name__)
 BEAT = 1.0  # seconds between two beats
 STORE_BEATS = 30  # largest number of beats for which rank 0 keeps the store after a failure
 PATIENCE = 3  # beats that a rank may miss, because a busy interpreter may be late
+SEARCH_BEATS = 3 * PATIENCE  # the longest search for a missing rank: it asks, and compares twice
 MOST_NAMED = 8  # ranks that a message lists at most
 # Share of the time limit of a collective after which a rank logs which ranks are not in one.
 WARNING_SHARE = 0.8
@@ -390,17 +391,29 @@ class Watch:
             elif patient:
                 message = self._describe_waits(answers)
             else:
-                ends = self._read("end", self._attempt.number)
-                reasons = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
-                # What was found by a rank that ended earlier because of another, without that
-                # rank's dump.
-                earlier = reasons[0].partition("; this rank's")[0] if reasons else ""
-                message = earlier or (
+                message = self._wait_for_finding() or (
                     f"the connection of the ranks broke, though all of them live: {error}"
                 )
         except dist.DistError:
             message = f"rank 0, which keeps the ranks' store, is gone: {error}"
         return LostRankError(message + self._dump())
+
+    def _wait_for_finding(self) -> str:
+        """Return what another rank found that ends because of a third one; "" if none does.
+
+        gloo closes a rank's connections when its collective times out, and that rank then searches
+        for some beats.
+        """
+        last = time.monotonic() + SEARCH_BEATS * BEAT
+        while True:
+            ends = self._read("end", self._attempt.number)
+            del ends[self._ranks.rank]
+            lost_reasons = [end["reason"] for end in ends if end and end["lost"]]
+            findings = [reason for reason in lost_reasons if reason]
+            if findings or not lost_reasons or time.monotonic() > last:
+                # Without the path of that rank's dump.
+                return findings[0].partition("; this rank's")[0] if findings else ""
+            time.sleep(BEAT / 10)
 
     @property
     def _fell_silent(self) -> str:
