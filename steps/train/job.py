@@ -161,9 +161,9 @@ def _end_process() -> None:
     """
     if "mpi4py.MPI" in sys.modules:
         return  # because mpirun fails a job whose processes do not finalize MPI
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+    # What the interpreter does first: it ends the idle threads of pools, which joining alone would
+    # wait for forever, and joins every thread that is no daemon.
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()

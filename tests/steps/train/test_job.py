@@ -33,3 +33,20 @@ def test_ranks_with_other_code_or_settings_are_named_before_the_first_step():
         check_alike(*one, Ranks(one, one, other))
     with pytest.raises(TrainingError, match="rank 1 .*: validation data aaaaaaaa → bbbbbbbb; give"):
         check_alike(*one, Ranks(one, more, one))
+
+
+ENDING = """
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
+from time import sleep
+from steps.train.job import _end_process
+pool = ThreadPoolExecutor(2)  # as a loader's, which a workload may keep
+pool.submit(print, "worked", flush=True).result()
+Thread(target=lambda: (sleep(0.3), print("saved"))).start()
+_end_process()
+"""
+
+
+def test_the_process_ends_though_a_pool_is_idle_and_waits_for_a_thread_at_work(run_python):
+    done = run_python("-c", ENDING)
+    assert (done.returncode, done.stdout) == (0, "worked\nsaved\n"), done.stderr
