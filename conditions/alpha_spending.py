@@ -1,4 +1,4 @@
-"""The significance level of a further look at the same test split and champion.
+"""The significance level of the n-th comparison (look) with one champion on one test split.
 
 A look is one comparison of a challenger with the champion on the test split. With enough tries,
 some challenger always passes: one that is only as good as the champion passes a test of level α
@@ -28,9 +28,9 @@ REST = 0.1
 
 
 def significance_level(alpha: float, look_number: int) -> float:
-    """Return the level of the ``look_number``-th look, counted from 1.
+    """Return the significance level of comparison number ``look_number`` on one test split, from 1.
 
-    The levels of all looks add up to α.
+    The levels of all comparisons (looks) with one champion on it add up to ``alpha``.
 
     Raises:
         GateError: ``alpha`` is not between 0 and 1, or ``look_number`` is below 1.

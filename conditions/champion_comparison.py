@@ -23,7 +23,7 @@ def make_margins_field(
 def make_comparison_row(
     check: GateCheck, comparison: MetricComparison, threshold: float, **values: Any
 ) -> Check:
-    """Return a row of ``check`` that compares one metric."""
+    """Return the gate.json row of ``check`` for one metric; ``values`` as in ``make_row``."""
     return check.make_row(
         comparison.metric,
         threshold,
@@ -63,5 +63,5 @@ APPROXIMATELY = "(approximate: no range is declared) "
 def iter_signed_margins(
     check: GateCheck, demands: Demands, sign: int
 ) -> Iterator[tuple[str, float]]:
-    """Yield (metric, ``sign`` × margin) of the check's first field."""
+    """Yield (metric, ``sign`` × margin) for each margin in the check's first recipe field."""
     return ((metric, sign * margin) for metric, margin in demands[check.fields[0].name].items())

@@ -2,7 +2,7 @@
 
 All of these are derived from it: the recipe's fields (``steps.gate.config``), the job's arguments
 (``conditions.gate_arguments``), the files that the gate reads, the kinds in gate.json, the words of
-summary and report (``pipelines.run_report.training_pace``) and the picture that shows a check. It
+summary and report (``pipelines.run_report.step_documents``) and the picture that shows a check. It
 imports neither numpy, pydantic nor the SDK, because every gate and all that shows a verdict import
 it.
 """
@@ -39,18 +39,18 @@ class Demands:
     champion: str = UNRESOLVED_ARN
     """ARN of the model package to compare with, or ``none``, or ``unresolved``."""
     look_number: int = 0
-    """Number of the look: of this comparison with this champion on this test split, from 1. 0 if it
-    was not counted."""
+    """Number of this comparison with this champion on this test split (look), from 1. 0 if it was
+    not counted."""
 
     def __getitem__(self, name: str) -> Any:
         return self.values[name]
 
     @property
     def limits_confidence(self) -> float:
-        """Confidence of an improvement's limits at this look.
+        """Confidence of the improvement's limits in this comparison on this test split (look).
 
-        It is chosen so that all looks together keep the recipe's ``confidence``. Without a
-        champion no looks are counted, so each one is treated as the first.
+        It is chosen so that all comparisons together keep the recipe's ``confidence``. Without a
+        champion no comparisons are counted, so each one is treated as the first.
         """
         look_number = 1 if self.champion == NONE else self.look_number
         return 1 - significance_level(1 - self["confidence"], look_number)
@@ -283,7 +283,7 @@ def list_kinds(values: Values | None = None) -> tuple[str, ...]:
 
 
 def select_declared(values: Values) -> tuple[GateCheck, ...]:
-    """Return the checks that the recipe's values ask for."""
+    """Return the checks whose fields the recipe sets."""
     return tuple(check for check in load_checks() if check.is_declared(check, values))
 
 

@@ -26,7 +26,7 @@ def build_arguments(
     champion: Any,
     look_number: Any,
 ) -> list[Any]:
-    """Return the job's arguments in order. They may contain pipeline variables.
+    """Return the gate job's command-line arguments, which may contain pipeline variables.
 
     Each demand has its own short arguments, because the service accepts 100 arguments of 256
     characters each.
@@ -59,7 +59,7 @@ def build_arguments(
 def _format_arguments(
     chosen_fields: Iterable[Field], values: Values, directions: Mapping[str, str]
 ) -> list[Any]:
-    """Return the job's arguments for the values of these fields."""
+    """Return the command-line arguments that pass the values of ``chosen_fields`` to the job."""
     words: list[Any] = []
     for field in chosen_fields:
         name, value = f"--{field.name}", values[field.name]
@@ -79,7 +79,7 @@ def _format_arguments(
 
 
 def build_parser(description: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of the job's arguments."""
+    """Return the parser of the gate job's command-line arguments."""
     argument_parser = argparse.ArgumentParser(description=description)
     argument_parser.add_argument("--primary_metric", required=True)
     argument_parser.add_argument("--direction", choices=("lower", "higher"), required=True)
@@ -104,13 +104,13 @@ def build_parser(description: str | None = None) -> argparse.ArgumentParser:
 
 
 def read_demands(options: argparse.Namespace) -> Demands:
-    """Return the demands from the parsed arguments.
+    """Return the gate's demands, taken from the parsed arguments of its job.
 
     Raises:
         GateError: a threshold is not ``max_<metric>`` or ``min_<metric>`` with a finite number, or
             a comparison's direction or margin is invalid.
     """
-    read = {
+    parsers = {
         "margins": _parse_margins,
         "thresholds": _parse_thresholds,
         "value": lambda field, value: value,
@@ -121,7 +121,7 @@ def read_demands(options: argparse.Namespace) -> Demands:
     ]
     return Demands(
         values={
-            field.name: read[field.form](field, option_values[field.name])
+            field.name: parsers[field.form](field, option_values[field.name])
             for field in list_fields()
         },
         directions={options.primary_metric: options.direction} | {m: d for m, d, _ in triples},

@@ -68,7 +68,7 @@ class Slice:
 
 
 def read_number(evaluation: Any, *path: str) -> float | None:
-    """Return the finite number at ``path``, or None if there is none."""
+    """Return the finite number below the nested keys ``path``; None if there is none."""
     for key in path:
         if not isinstance(evaluation, dict) or key not in evaluation:
             return None
@@ -133,7 +133,7 @@ def compare_with_threshold(
 def check_maximum(
     *, kind: str, metric: str, value: float | None, most: float, demand: str, missing: str
 ) -> Check:
-    """Return the outcome of checking that a value is at most ``most``, field ``max_<metric>``."""
+    """Return the outcome of the check ``max_<metric>``, that ``value`` is at most ``most``."""
     return compare_with_threshold(
         kind=kind,
         name=f"max_{metric}",

@@ -302,7 +302,7 @@ def format_record(record: Mapping[str, str]) -> str:
 
 
 def _list_table_hashes(evaluation: Any) -> dict[str, str]:
-    """Return each score table's hash according to the evaluation, by the table's name."""
+    """Return the SHA-256 of each score table that the evaluation states, by the table's name."""
     scores = evaluation.get("scores") if isinstance(evaluation, Mapping) else None
     score_tables = scores if isinstance(scores, Mapping) else {}
     hashes = {str(name): _find_value(table, "sha256") for name, table in score_tables.items()}

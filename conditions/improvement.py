@@ -101,18 +101,20 @@ def estimate_improvement(groups: Groups, confidence: float) -> Improvement:
     )
 
 
-def _find_limit(chance: Callable[[float], float], value: float, step: float, level: float) -> float:
-    """Return the bound beyond ``value`` whose p-value is ``level``.
+def _find_limit(
+    p_value: Callable[[float], float], value: float, step: float, level: float
+) -> float:
+    """Return the bound beyond ``value`` at which the p-value is ``level``.
 
     The sign of ``step`` says on which side of ``value`` to search. Return ±inf if there is none.
     """
-    if chance(value + 1e-9 * step) <= level:
+    if p_value(value + 1e-9 * step) <= level:
         return value  # the ratio is the same for every group
     near, far = value, value + step
     # A limit beyond 60 doublings is treated as infinite.
     for _ in range(60):
-        if chance(far) <= level:
-            return float(brentq(lambda bound: chance(bound) - level, near, far, xtol=1e-12))
+        if p_value(far) <= level:
+            return float(brentq(lambda bound: p_value(bound) - level, near, far, xtol=1e-12))
         near, far = far, value + 2 * (far - value)
     return float(np.copysign(np.inf, step))
 
@@ -127,7 +129,7 @@ def count_effective_groups(weight: Floats) -> float:
 
 
 def join_neighbours(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Return (difference, weight) of ``BLOCKS`` blocks of neighbours with equally many groups."""
+    """Sum difference and weight over at most ``BLOCKS`` blocks of equally many neighbours."""
     count = len(weight)
     starts = np.unique(np.arange(min(BLOCKS, count)) * count // min(BLOCKS, count))
     return np.add.reduceat(difference, starts), np.add.reduceat(weight, starts)

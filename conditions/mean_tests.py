@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 def betting_p_value(values: Floats, level: float, count: float | None = None) -> float:
-    """Return the p-value of (n,) values that are at least -1.
+    """Return the p-value of "the mean is at most 0" for (n,) values that are at least -1.
 
     Half of the wealth is in the bet that is best at ``level`` if the values spread as widely as
     they can, √(2 log(1/level) / n) (Waudby-Smith & Ramdas, section 3). A quarter is in twice that

@@ -86,10 +86,10 @@ def _compares_with_champion(demands: Demands) -> bool:
 def make_undecided_rows(
     demands: Demands, reason: str, *, is_pass: bool, compared_only: bool
 ) -> list[Check]:
-    """Return rows of every check of the scores if none could be judged, all with the same reason.
+    """Return the rows of all checks that need the scores if none can be computed.
 
-    ``compared_only``: only checks against the champion. The rows keep the order that they have
-    always had in gate.json: first those against the champion.
+    All get the same reason. ``compared_only``: only checks against the champion. The rows keep
+    the order that they have always had in gate.json: first those against the champion.
     """
     score_checks = select_score_checks(demands)
     champion_checks = [check for check in score_checks if "champion" in check.needs]
@@ -104,7 +104,7 @@ def make_undecided_rows(
 
 
 def _make_undecided(demands: Demands, reason: str) -> ScoreChecks:
-    """Return a failed row for every check of the scores, all with the same reason."""
+    """Return failed rows of all checks that need the scores, all with the same reason."""
     return ScoreChecks(
         checks=make_undecided_rows(demands, reason, is_pass=False, compared_only=False)
     )

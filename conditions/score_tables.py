@@ -90,11 +90,11 @@ class ScoreTables:
 
     @property
     def in_order(self) -> bool:
-        """Return whether groups are numbered in an order in which neighbours may be alike."""
+        """Return whether groups with neighbouring numbers may be alike, and so not independent."""
         return self.description.get("groups_ordered") is True
 
     def group_sums(self, metric: str) -> Groups:
-        """Return the sums over groups that are independent of each other."""
+        """Return the metric's difference and weight, summed over independent groups."""
         sums = _sum_by_keys(self._compute_differences(metric), ["group"])
         return self._sum_groups(metric, *_to_arrays(sums, "group", "difference", "weight"))
 
@@ -127,7 +127,7 @@ class ScoreTables:
                 )
 
     def measure_calibration(self, confidence: float) -> tuple[float, float]:
-        """Return the calibration error and its upper limit.
+        """Return the expected calibration error and its one-sided upper limit.
 
         Raises:
             GateError: a probability or a label is out of range.
@@ -139,7 +139,7 @@ class ScoreTables:
         )
 
     def _compute_differences(self, metric: str) -> pa.Table:
-        """Return a table with the difference and weight of each example, with its group and row.
+        """Return a table with the group, difference and weight of each example.
 
         The difference is positive if the model is better than the other one.
         """
@@ -186,7 +186,7 @@ class ScoreTables:
 
 
 def read_score_tables(folder: Path, request: TableRequest) -> ScoreTables:
-    """Read the model's table, and the other one if there is one.
+    """Read the score table of the model, and of the model that it is compared with, if any.
 
     Raises:
         GateError: a file is missing, damaged or not what ``TableRequest`` says; an example is in
@@ -320,7 +320,7 @@ def _list_columns(schema: pa.Schema, name: str, request: TableRequest) -> list[s
 
 
 def _refuse_type(name: str, stored_type: pa.DataType) -> None:
-    """Check the type of a column in the file."""
+    """Raise GateError if a column of the scores has the wrong type."""
     expected_type = {"example": pa.int64(), "group": pa.int64()}.get(name)
     if name.startswith("slice."):
         kind = stored_type.value_type if pa.types.is_dictionary(stored_type) else stored_type
@@ -359,7 +359,7 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
 
 
 def _with_text_slices(table: pa.Table) -> pa.Table:
-    """Return the table with slices as text."""
+    """Return the table with its slice columns converted to text."""
     for index, name in enumerate(table.column_names):
         if name.startswith("slice."):
             text = pc.fill_null(table[name].cast(pa.string()), NO_VALUE)

@@ -58,8 +58,8 @@ def judge_slices(
         np.array([slice_sums.groups.compute_p_at_least(-margin) for slice_sums in tested_slices])
     )
     judged_slices = [
-        _as_slice(slice_sums, metric, limits, float(chance), bool(chance > 1 - confidence))
-        for slice_sums, limits, chance in zip(tested_slices, improvements, p_values, strict=True)
+        _as_slice(slice_sums, metric, limits, float(p_value), bool(p_value > 1 - confidence))
+        for slice_sums, limits, p_value in zip(tested_slices, improvements, p_values, strict=True)
     ]
     worst_first = sorted(
         judged_slices, key=lambda judged_slice: (judged_slice.p_value, judged_slice.value)
@@ -69,23 +69,23 @@ def judge_slices(
     return row, shown_slices
 
 
-def adjust_p_values(chances: Floats) -> Floats:
-    """Return Holm's adjusted p-values, in the order of ``chances``.
+def adjust_p_values(p_values: Floats) -> Floats:
+    """Return Holm's adjusted p-values, in the order of ``p_values``.
 
     The result is equal to statsmodels' ``multipletests`` (a test compares them). That is not used
     because importing it takes a second, and each call runs a full garbage collection.
     """
-    order = np.argsort(chances)
-    remaining = len(chances) - np.arange(len(chances))
-    p_values = np.empty_like(chances)
-    p_values[order] = np.minimum(1, np.maximum.accumulate(chances[order] * remaining))
-    return p_values
+    order = np.argsort(p_values)
+    remaining = len(p_values) - np.arange(len(p_values))
+    adjusted = np.empty_like(p_values)
+    adjusted[order] = np.minimum(1, np.maximum.accumulate(p_values[order] * remaining))
+    return adjusted
 
 
 def _as_slice(
-    sums: SliceSums, metric: str, limits: Improvement | None, chance: float | None, is_pass: bool
+    sums: SliceSums, metric: str, limits: Improvement | None, p_value: float | None, is_pass: bool
 ) -> Slice:
-    """Return a slice for gate.json; ``limits`` and ``chance`` are None if it was not tested."""
+    """Return a slice for gate.json; ``limits`` and ``p_value`` are None if it was not tested."""
     return Slice(
         metric=metric,
         slice=sums.slice,
@@ -94,7 +94,7 @@ def _as_slice(
         value=None if limits is None else to_finite_number(limits.value),
         low=None if limits is None else to_finite_number(limits.low),
         high=None if limits is None else to_finite_number(limits.high),
-        p_value=None if chance is None else to_finite_number(chance),
+        p_value=None if p_value is None else to_finite_number(p_value),
         passed=is_pass,
     )
 

@@ -15,7 +15,7 @@ address comes before the reason.
 
 
 def decide_verdict(evaluation: Any, checks: Sequence[Check], **facts: Unpack[GateFacts]) -> Gate:
-    """Return the content of gate.json.
+    """Combine the checks into a verdict; return the content of gate.json.
 
     All keys are always present. The verdict is ``pass`` only if every check passed; it is
     ``reject`` if the evaluation has no dataset fingerprint, or if there are no checks.
@@ -77,8 +77,8 @@ def _find_text(evidence: Any, *path: str) -> str | None:
 def _find_numbers(
     evidence: Any, *path: str, inner: tuple[str, ...] = ()
 ) -> dict[str, float | None]:
-    """Return a mapping of each name at ``path`` to the number at ``path``, name, ``inner``; None
-    for a name whose value is not a finite number.
+    """Return the number at ``inner`` in each entry of the object at ``path``, by the entry's name;
+    None for one that is not a finite number.
     """
     return {
         name: read_number(evidence, *path, name, *inner) for name in _find_mapping(evidence, *path)

@@ -120,7 +120,7 @@ def read_recipe_training(
 def _build_question_fields(
     recipe: Recipe, training: RecipeModel, path: Path, values: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the fields of the question about the recipe's training."""
+    """Return the fields of foresight's ``Question`` about machines for the recipe's training."""
     instances = values["instances"]
     train = recipe.train
     recipe_types = ",".join((train.instance_type, *train.fallback_instance_types))

@@ -141,7 +141,7 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
 
 
 def approve_after(execution: str, region: str | None = None) -> None:
-    """After an execution has ended, approve its model if the recipe says so; print the result."""
+    """Approve the model of an ended execution if the recipe says so; print the result."""
     if find_model_package(Execution(execution, region).steps()) is None:
         return
     try:
@@ -226,7 +226,7 @@ def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> No
 
 
 def _require_only_change(sagemaker: Any, group: str, arn: str, earlier_packages: list[str]) -> str:
-    """Return the champion after our approval.
+    """Return the group's newest Approved package after our approval of ``arn``.
 
     Raises GateError if another decision was made at the same time.
     """

@@ -342,7 +342,7 @@ class Compilation:
         return {name: build_output_uri(shard, name) for name in names} if shard else {}
 
     def _build_context(self) -> StepContext:
-        """Return the settings and callbacks that all steps share."""
+        """Return the settings and callbacks of this recipe that all steps share."""
         recipe, account = self.recipe, self.account
         vpc = recipe.aws.vpc
         return StepContext(

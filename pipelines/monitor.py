@@ -34,7 +34,7 @@ MAX_QUIET_ROWS = 15
 
 
 def advise_retraining(period: Period) -> tuple[bool, str]:
-    """Return (whether to retrain, the sentence that says so)."""
+    """Return (whether to retrain, a sentence with the advice and its reason)."""
     empty, moved_features, worse = map(period.list_drifted_features, (MISSING, VALUES, QUALITY))
     if empty:
         names = ", ".join(empty)

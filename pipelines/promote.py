@@ -67,7 +67,7 @@ fine-tuning started from does not belong to its package.
 
 @dataclass(frozen=True, slots=True)
 class Environments:
-    """The recipe in the environment that a package comes from, and in the one that it goes to."""
+    """The recipe in the environment from which a package is promoted, and in the target's."""
 
     source: Recipe
     target: Recipe
@@ -179,8 +179,8 @@ def promote(arn: str, environments: Environments) -> str:
     _copy_objects(s3, evidence, objects, folder, environments.target.aws.kms_key)
     with service_errors("asking who promotes"):
         promoter = create_client("sts", region).get_caller_identity()["Arn"]
-    hop = Promotion(account=route.target, verified_by=promoter, checks={}, **approval)
-    return _register_copy(record, objects, hop, folder, environments, region)
+    promotion = Promotion(account=route.target, verified_by=promoter, checks={}, **approval)
+    return _register_copy(record, objects, promotion, folder, environments, region)
 
 
 def _read_approval(
@@ -241,7 +241,7 @@ def _refuse_mismatch(arn: str, findings: list[Any]) -> dict[str, str]:
 
 
 def _require_gate_pass(evidence: Evidence, gate: GateConfig) -> None:
-    """Refuse a package that the target's gate rejects, given the recorded evidence."""
+    """Raise GateError if the target's gate rejects the package, given the recorded evidence."""
     recorded_gate = GateConfig.model_validate(evidence.recipe["gate"])
     if (gate.values, gate.thresholds) == (recorded_gate.values, recorded_gate.thresholds):
         return
@@ -251,7 +251,7 @@ def _require_gate_pass(evidence: Evidence, gate: GateConfig) -> None:
 
 
 def _refuse_second(arn: str, environments: Environments, region: str) -> None:
-    """Refuse to promote a package again, unless its earlier promotion was rejected."""
+    """Raise GateError if the package was promoted already, unless that promotion was rejected."""
     sagemaker, group = (
         create_client("sagemaker", region),
         environments.target.register_.model_package_group,
@@ -304,7 +304,7 @@ def _copy_objects(
 def _register_copy(
     record: Record,
     objects: dict[str, str],
-    hop: Promotion,
+    promotion: Promotion,
     folder: str,
     environments: Environments,
     region: str,
@@ -313,9 +313,11 @@ def _register_copy(
     s3, sagemaker = create_client("s3", region), create_client("sagemaker", region)
     group = environments.target.register_.model_package_group
 
-    def write_record(hop: Promotion) -> dict[str, Any]:
+    def write_record(promotion: Promotion) -> dict[str, Any]:
         """Write the record with this promotion; return CreateModelPackage's request."""
-        new_record = record.model_copy(update={"objects": objects, "hops": (*record.hops, hop)})
+        new_record = record.model_copy(
+            update={"objects": objects, "hops": (*record.hops, promotion)}
+        )
         bucket, key = split_s3_uri(f"{folder}/{FILE}")
         with service_errors(f"writing {folder}/{FILE}"):
             s3.put_object(Bucket=bucket, Key=key, Body=new_record.text)
@@ -325,7 +327,7 @@ def _register_copy(
 
     # The record is written twice: the checks of the copies read the first one, and the second one
     # contains their results.
-    package_request = write_record(hop)
+    package_request = write_record(promotion)
     # No package has version 0: it stands for the package, which is registered only after the
     # checks.
     package_arn = (
@@ -335,9 +337,9 @@ def _register_copy(
     target_evidence.registered_package = package_request | {"ModelPackageArn": package_arn}
     copied_evidence = PromotedEvidence(target_evidence)
     findings = run_checks(copied_evidence, select_checks(copied_evidence, {**QUICK, **BYTES}))
-    statuses = _refuse_mismatch(hop.package, list(findings))
-    package_request = write_record(hop.model_copy(update={"checks": statuses}))
-    with service_errors(f"registering {hop.package} in {group}"):
+    statuses = _refuse_mismatch(promotion.package, list(findings))
+    package_request = write_record(promotion.model_copy(update={"checks": statuses}))
+    with service_errors(f"registering {promotion.package} in {group}"):
         if not _group_exists(sagemaker, group):
             tags = [{"Key": k, "Value": v} for k, v in environments.target.aws.tags.items()]
             tag_arguments = {"Tags": tags} if tags else {}

@@ -136,7 +136,7 @@ def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
 
 
 def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the earlier execution's parameters that are kept; print what is reused."""
+    """Return the earlier execution's parameters that the new one keeps; print what is reused."""
     if rerun is None:
         return {}
     for line in rerun.iter_explanations(parameters):
@@ -151,8 +151,8 @@ def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) ->
 def _take_look(
     s3: Any, definition: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[dict[str, str]]:
-    """Return the parameter with the number of this look at the test split, and write the look to
-    the ledger; return [] if the execution needs no look.
+    """Write the number of this comparison on the test split (look) to the ledger, and return it as
+    a parameter; return [] if the execution needs no number.
     """
     if ledger.PARAMETER in parameters:
         raise RecipeError(

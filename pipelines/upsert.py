@@ -69,13 +69,13 @@ def upsert(
     with service_errors(f"upserting pipeline {definition.name}"):
         sagemaker = create_client("sagemaker", definition.region)
         s3 = create_client("s3", definition.region)
-        first_look = deployed_pipeline.describe_deployed_pipeline(sagemaker, definition.name)
+        earlier = deployed_pipeline.describe_deployed_pipeline(sagemaker, definition.name)
         target_state = definition.state
-        if first_look and first_look.state.fingerprint == target_state.fingerprint:
+        if earlier and earlier.state.fingerprint == target_state.fingerprint:
             return UpsertResult("unchanged", upload_code(s3, definition))
         if plan:
-            plan.refuse_changed_pipeline(first_look)
-        _refuse_over_budget(sagemaker, definition, target_state, exists=first_look is not None)
+            plan.refuse_changed_pipeline(earlier)
+        _refuse_over_budget(sagemaker, definition, target_state, exists=earlier is not None)
         refuse_missing(s3, definition.wheelhouses)
         create_buckets(s3, definition)
         location = upsert_lock.locate_records(definition)
@@ -84,7 +84,7 @@ def upsert(
             # Another upsert made the same change.
             if current and current.state.fingerprint == target_state.fingerprint:
                 return UpsertResult("unchanged", upload_code(s3, definition))
-            _refuse_if_moved(first_look, current)
+            _refuse_if_moved(earlier, current)
             byte_count = upload_code(s3, definition)
             # Written before the pipeline changes: a deployed state without a record would count as
             # drift.
@@ -116,23 +116,19 @@ def _refuse_over_budget(
         )
 
 
-def _refuse_if_moved(first_look: DeployedPipeline | None, current: DeployedPipeline | None) -> None:
+def _refuse_if_moved(earlier: DeployedPipeline | None, current: DeployedPipeline | None) -> None:
     """Raise PlanError if another upsert changed the pipeline after we read it and before we held
     the lock, because what we showed would be wrong.
     """
-    if current and (
-        first_look is None or first_look.state.fingerprint != current.state.fingerprint
-    ):
+    if current and (earlier is None or earlier.state.fingerprint != current.state.fingerprint):
         raise PlanError(
             f"pipeline {current.state.name}: {current.by} changed it at "
             f"{current.changed_at:%H:%M:%S}, while this upsert was starting; nothing was changed: "
             "check "
             "python -m pipelines.plan, and try again"
         )
-    if first_look and current is None:
-        raise PlanError(
-            f"pipeline {first_look.state.name}: it was deleted in the meantime; try again"
-        )
+    if earlier and current is None:
+        raise PlanError(f"pipeline {earlier.state.name}: it was deleted in the meantime; try again")
 
 
 def _write_pipeline(sagemaker: Any, current: DeployedPipeline | None, target_state: State) -> None:

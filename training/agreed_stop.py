@@ -70,9 +70,7 @@ class Agreement:
         return self._is_holding
 
     def may_begin(self, step: int) -> bool | None:
-        """Return whether this rank trains step ``step``, or None if that is not known yet: ask
-        again.
-        """
+        """Return whether this rank may train ``step``; None: not known yet, so call again."""
         with self._condition:
             if self._until is not None:
                 return self._until == GO_ON or step <= self._until
@@ -88,8 +86,8 @@ class Agreement:
                 self._condition.wait(seconds)
 
     def poll_store(self, now: float) -> bool:
-        """Publish and read the requests and steps in the store; return True once the stop is
-        settled.
+        """Publish and read the requests and steps in the store; return True once the last step is
+        agreed on.
         """
         if not self._is_holding:
             if self.stop_requested:
@@ -113,14 +111,14 @@ class Agreement:
         return True
 
     def give_up(self) -> None:
-        """Stop trying to agree, because the store is gone. Training continues until it fails for
-        the same cause.
+        """Continue the training without an agreed stop, because the store is gone. The training
+        will fail for the same cause.
         """
         self._store_agreed_step(GO_ON)
 
     def _propose_step(self, now: float) -> int | None:
-        """Return the step that this rank proposes, or None; the first proposal in the store
-        wins.
+        """Return the last step to propose, ``GO_ON`` to propose no stop, or None to propose nothing
+        yet.
         """
         if self._rank == 0:
             keys = [f"at-{rank}" for rank in range(self._world)]
@@ -177,7 +175,7 @@ class Stop:
         return self._reasons[0] if self._reasons else SIGTERM
 
     def ask(self, reason: str) -> None:
-        """Ask all ranks to stop; never blocks, so a signal handler may call it."""
+        """Request that all ranks stop; never blocks, so a signal handler may call it."""
         self._reasons.append(reason)
         if self._agreement is not None:
             # Set the reason before the flag: the polling thread publishes it as soon as it sees the
@@ -187,7 +185,7 @@ class Stop:
             self._agreement.stop_requested = True
 
     def may_begin(self, step: int) -> bool:
-        """Return whether step ``step`` is to be trained; block while the ranks agree on it."""
+        """Return whether ``step`` may be trained; block while the ranks agree on the last step."""
         agreement = self._agreement
         if agreement is None:
             return not self._reasons
@@ -196,7 +194,7 @@ class Stop:
         return answer
 
     def _poll_agreement(self) -> None:
-        """Poll the store until the ranks have agreed or the context ends, in a thread."""
+        """Poll the store, in a thread, until the ranks have agreed or the context ends."""
         assert self._agreement is not None  # noqa: S101 (the thread needs it to start)
         while not self._end_event.wait(HURRY if self._agreement.has_seen_request else POLL):
             try:

@@ -109,8 +109,8 @@ def assign_name_hashes(model: nn.Module) -> list[Dropout]:
 
 
 def sample_keys(seed: int, first: int, count: int) -> Tensor:
-    """Return random words for ``count`` samples of a training run from position ``first`` on: int32
-    (count, 2).
+    """Return the random words from which the masks of ``count`` samples, from position ``first``
+    on, are drawn: int32 (count, 2).
     """
     start = np.frombuffer(hashlib.sha256(f"dropout {seed}".encode()).digest()[:8], "<u8")
     positions = np.arange(first, first + count, dtype=np.uint64)
@@ -130,5 +130,5 @@ def _mix_words(x: Tensor) -> Tensor:
 
 
 def _shift_right(x: Tensor, by: int) -> Tensor:
-    """Shift right, filling with zeros; torch's own shift fills with the sign bit."""
+    """Shift right by ``by`` bits, filling with zeros; torch's own shift fills with the sign bit."""
     return (x >> by) & (2 ** (32 - by) - 1)

@@ -111,7 +111,7 @@ class Parts(BaseModel):
 def build_parts(
     config: TrainConfig, workload: str, settings: Mapping[str, Any], files: Mapping[str, bytes]
 ) -> Parts:
-    """Return the parts that are known before the data is read.
+    """Return the identity's parts that are known before the data is read.
 
     Args:
         settings: the workload's settings, already validated.
@@ -133,7 +133,7 @@ def hash_relevant_code(files: Mapping[str, bytes], workload: str) -> dict[str, s
 
 
 def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return the changes as ``~ training/loop.py, + mine/new.py``; empty if nothing differs."""
+    """Describe which files changed: ``~ training/loop.py, + mine/new.py``; empty if none did."""
     signs = {name: "~" if name in before else "+" for name in now}
     signs |= {name: "-" for name in before if name not in now}
     names = [f"{signs[n]} {n}" for n in sorted(signs) if before.get(n) != now.get(n)]

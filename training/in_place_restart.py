@@ -25,9 +25,7 @@ class Attempt:
 
     @classmethod
     def read(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Read the attempt from torchrun's variables; without torchrun it is both the first and
-        the last.
-        """
+        """Read the attempt from torchrun's variables; without torchrun it is first and last."""
         number = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
         return cls(int(number), int(environment.get("TORCHELASTIC_MAX_RESTARTS", number)))
 
@@ -48,8 +46,7 @@ class Attempt:
 
 
 def refuse_failed_attempt(failure: Path) -> None:
-    """End a restarted rank if the previous attempt failed for a reason that a restart cannot
-    fix.
+    """Raise if the previous attempt failed for a reason that a restart cannot fix.
 
     Raises:
         TrainingError: the failure file exists; the message is its content.

@@ -204,7 +204,7 @@ class Loop:
             self._sync_step_numbers()
 
     def _sync_step_numbers(self, *own_numbers: float, measurements: Tensor | None = None) -> Step:
-        """Return the last step's numbers, read from the device, with ``own_numbers`` and
+        """Read the last step's numbers from the device; return them, with ``own_numbers`` and
         ``measurements`` of each rank. Collective: call it on every rank.
         """
         numbers = self._numbers.read(self.ranks, own_numbers, measurements)
@@ -214,7 +214,7 @@ class Loop:
         return numbers
 
     def _finish_step(self, validation: Dataset) -> None:
-        """Validate, and save a checkpoint, if they are due after this step."""
+        """Validate, and save a checkpoint, if either is due after this step."""
         config, clock = self.config, self.strategy.clock
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()

@@ -30,7 +30,7 @@ from trainyard.common.errors import TrainingError
 def select_batch_settings(
     config: TrainConfig, workload: Workload, model: nn.Module
 ) -> dict[str, Any]:
-    """Return the settings that affect this model's weights, but not every model's."""
+    """Return settings that affect the weights only if the model depends on micro-batches, or {}."""
     # Float8's scales depend on the micro-batch, too.
     if not depends_on_micro_batch(workload, model) and config.float8 == "none":
         return {}
@@ -42,9 +42,7 @@ def select_batch_settings(
 
 
 def depends_on_micro_batch(workload: Workload, model: nn.Module) -> bool:
-    """Return whether draws or normalisation depend on the micro-batch; a workload may declare
-    it.
-    """
+    """Return whether the trained weights depend on the micro-batch; a workload may declare it."""
     return getattr(workload, "by_batch", False) or any(
         map(_module_depends_on_batch, model.modules())
     )

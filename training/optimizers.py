@@ -20,7 +20,7 @@ progress of 0 … 1.
 
 
 def compute_learning_rate(config: TrainConfig, step: int) -> float:
-    """Return the learning rate of optimizer step ``take_step`` (from 0).
+    """Return the learning rate of optimizer step ``step`` (from 0).
 
     It rises linearly to the peak during the warm-up. Then it follows half a cosine (Loshchilov &
     Hutter 2017, SGDR, equation 5, without restarts), or is constant and then decays linearly (WSD),
@@ -44,8 +44,8 @@ def compute_learning_rate(config: TrainConfig, step: int) -> float:
 
 
 def find_decayed(model: nn.Module) -> set[str]:
-    """Return the names of the weights with weight decay: all but norms and biases, which have one
-    dimension.
+    """Return the names of the weights with weight decay: those of two or more dimensions, so no
+    norms and biases.
     """
     return {name for name, parameter in model.named_parameters() if parameter.dim() >= 2}
 
@@ -209,7 +209,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int, finite: Tensor) -> None:
-        """Update the average after step ``take_step`` (from 0): average ← d × average + (1 − d) ×
+        """Update the average after step ``step`` (from 0): average ← d × average + (1 − d) ×
         weights.
 
         Args:

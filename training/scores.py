@@ -77,7 +77,7 @@ def compute_standard_error(pulls: np.ndarray) -> float:
 
 
 def _compute_ratio(numerators: np.ndarray, denominators: np.ndarray) -> dict[str, float]:
-    """Return Σ above / Σ below with its standard error; each array has one value per bucket."""
+    """Return Σ numerators / Σ denominators with its standard error; each has a value per bucket."""
     total = denominators.sum()
     if not total:
         return {"value": math.nan, "standard_error": math.nan}

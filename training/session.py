@@ -135,7 +135,7 @@ def run(
 
 
 def _find_newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
-    """Return step and precision of the checkpoint from which this training will continue.
+    """Return (step, precision) of the checkpoint from which this training will continue.
 
     Only this machine's folder is searched; return (0, "") if there is no checkpoint.
     """
@@ -307,7 +307,7 @@ def log_start_and_copy_history(
 
 
 def _build_parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -> Parts:
-    """Return all identity parts of this process, for the code that it runs.
+    """Return all parts of the identity of this training run, including the code of this process.
 
     Args:
         shaping: further settings that affect this model's weights.

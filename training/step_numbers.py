@@ -96,7 +96,7 @@ class Step:
 
 
 class DeviceStepMetrics:
-    """Keep the steps' numbers for one rank.
+    """Accumulate the numbers of the steps on one rank's device.
 
     Attributes:
         finite: boolean, 0-dim, on the device: whether every step so far was finite, except those
@@ -124,7 +124,7 @@ class DeviceStepMetrics:
         rank_loss: Tensor,
         scaling: LossScale | None = None,
     ) -> Tensor:
-        """Add a step's numbers, 0-dim, and return whether the step may change anything.
+        """Add a step's numbers, each 0-dim; return whether the step may change the weights, 0-dim.
 
         It may if it and all earlier steps are finite, and its gradient has not overflowed. Losses
         are summed unscaled, so a loss that is not finite is not an overflow of the scaling.

@@ -151,9 +151,7 @@ class ScheduleEntry:
     """
 
     def explain_refusal(self, micro_batches: int, ranks: int, stages: int) -> str | None:
-        """Return why this number of micro-batches cannot be shared, with the arithmetic; None if
-        it can.
-        """
+        """Return why the schedule cannot run this number of micro-batches, or None if it can."""
         if micro_batches < ranks:
             return f"{ranks} ranks need at least as many micro-batches to be busy"
         rounds = micro_batches // ranks

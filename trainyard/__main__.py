@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _read_version() -> str:
-    """Return the version of the installed distribution, or in a checkout that of pyproject.toml."""
+    """Return the installed distribution's version; in a checkout, the one in pyproject.toml."""
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:

@@ -22,7 +22,7 @@ from trainyard.common.errors import ServiceError
 def create_client(
     service: str, region: str | None = None, session: boto3.Session | None = None
 ) -> Any:
-    """Return a boto3 client. Region and credentials are from the AWS environment unless given.
+    """Create a boto3 client. By default, region and credentials are those of the environment.
 
     ``session``: a session with other credentials.
     """

@@ -65,14 +65,14 @@ def derive_model(recipe: Recipe, path: Path, data: Path | None) -> RecipeModel:
         fields, assumptions = build_model_fields(recipe)
         return RecipeModel(fields, None, assumptions)
     shapes_key = _make_shapes_key(recipe)
-    read = model_shapes.parse_shapes(_trace_shapes(recipe, path, shapes_key.precision, data))
+    shapes = model_shapes.parse_shapes(_trace_shapes(recipe, path, shapes_key.precision, data))
     loop = recipe.train.loop
     fields = {
         "precision": shapes_key.precision,
         "compile": loop.compile,
         "deepspeed": loop.strategy == "deepspeed",
     }
-    return RecipeModel({**model_shapes.compute_widths(read), **fields}, read, ())
+    return RecipeModel({**model_shapes.compute_widths(shapes), **fields}, shapes, ())
 
 
 def store_traced_shapes(recipe: Recipe, path: Path, data: Path | None) -> Path:
@@ -205,7 +205,7 @@ def _choose_resharding(setting: Setting) -> str:
 
 
 def make_layout_check(recipe: Recipe) -> Callable[[Setting], str | None]:
-    """Return a function that says why our loop or the workload cannot use a layout, or None."""
+    """Return a function that says why our loop or workload cannot use a layout; None if it can."""
     loop, spec, settings = recipe.train.loop, recipe.workload_spec, recipe.workload_config
     assert loop is not None  # noqa: S101
     current = loop.model_dump()
@@ -234,7 +234,7 @@ def make_layout_check(recipe: Recipe) -> Callable[[Setting], str | None]:
 
 
 def find_train_changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
-    """Return the fields of section ``train`` that the candidate's layout changes."""
+    """Return the fields of section ``train`` that the candidate changes, with their new values."""
     train = recipe.train
     assert train.loop is not None  # noqa: S101
     loop = _find_changes(train.loop, build_loop_fields(candidate.setting, train.loop))
@@ -250,9 +250,9 @@ def find_train_changes(recipe: Recipe, candidate: Candidate) -> dict[str, Any]:
     return train_changes | ({"loop": loop} if loop else {})
 
 
-def _find_changes(config: Any, target_values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the target values that differ from those of ``config``."""
-    return {name: value for name, value in target_values.items() if getattr(config, name) != value}
+def _find_changes(section: Any, target_values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the target values that differ from the recipe section's present values."""
+    return {name: value for name, value in target_values.items() if getattr(section, name) != value}
 
 
 def write_advised_recipe(
@@ -263,7 +263,7 @@ def write_advised_recipe(
     comments: Sequence[str],
     environment: str | None = None,
 ) -> None:
-    """Write a recipe that extends another one by an advised layout.
+    """Write a recipe that extends the recipe ``path`` and sets an advised layout.
 
     Args:
         output_path: file to write.

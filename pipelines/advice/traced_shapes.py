@@ -26,7 +26,7 @@ WORKLOADS_PACKAGE = "training.workloads"
 
 
 class StaleShapes(ForesightError):
-    """There is a file of shapes for exactly this workload, but it must not be used.
+    """Raised for a file of shapes that is for exactly this workload, but must not be used.
 
     The code has changed since, or the file is damaged.
     """
@@ -78,7 +78,7 @@ def store_shapes(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
 
 
 def find_shapes(shapes_key: ShapesKey) -> tuple[Shapes, tuple[str, ...]]:
-    """Return the shapes of exactly this workload, and the assumptions made about them.
+    """Return the stored shapes of exactly this workload, and the assumptions made about them.
 
     Raises:
         ForesightError: there is no such file; the message says how to write one.

@@ -144,7 +144,7 @@ def build_largest_hyperparameters(job: Job) -> dict[str, Any]:
 
 
 def _find_largest(search_range: Range) -> Any:
-    """Return the largest value of a range of numbers, or some value of a range of words.
+    """Return the largest number of a search range, or any of its values if they are words.
 
     Return None if the value is a pipeline parameter, which is known only in an execution.
     """
@@ -339,7 +339,7 @@ def _build_layout_fields(loop: TrainConfig, world: int) -> dict[str, Any]:
 
 
 def find_precision(loop: TrainConfig) -> str:
-    """Return the precision in which the loop multiplies, under foresight's name.
+    """Return foresight's name of the precision in which the loop multiplies matrices.
 
     Raises:
         ForesightError: foresight does not model this precision.
@@ -384,7 +384,7 @@ FIT = (
 
 
 def describe_memory_need(training: LoopTraining, memory: Memory) -> str:
-    """Return text about the share of its devices' memory that the training needs.
+    """Describe how much of each device's memory the training needs.
 
     It names the part of a step in which the need is largest.
     """

@@ -57,7 +57,7 @@ class Requirements:
 def _follow_includes(
     name: str, folder: Mapping[str, bytes], visited_names: set[str]
 ) -> Iterator[tuple[str, bytes]]:
-    """Iterate over (path, content) of a requirements file and of all that it includes."""
+    """Yield (path, content) of a requirements file and of all files that it includes."""
     if name in visited_names:
         return
     visited_names.add(name)

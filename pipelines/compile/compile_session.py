@@ -108,18 +108,18 @@ class CompileSession(PipelineSession):
         return self.bucket
 
     def add_asset(self, files: dict[str, bytes]) -> str:
-        """Remember a folder as an asset and return its S3 URI."""
+        """Store a folder as an asset of this session; return its S3 URI."""
         asset = Asset(self.bucket, f"{self.prefix}/code", files)
         self.assets[asset.key] = asset
         return asset.uri
 
     def extend_folder(self, uri: str, files: dict[str, bytes]) -> str:
-        """Remember the files of the asset at ``uri`` and ``files``; return their S3 URI."""
+        """Store an asset with ``files`` and those of the asset at ``uri``; return its S3 URI."""
         [folder] = [asset for asset in self.assets.values() if asset.uri == uri]
         return self.add_asset({**folder.files, **files})
 
     def upload_data(self, path: str, *_: object, **__: object) -> str:
-        """Remember the folder at ``path``, for the SDK's drivers; return its S3 URI."""
+        """Store the folder at ``path`` as an asset, for the SDK's drivers; return its S3 URI."""
         return self.add_asset(read_folder(Path(path)))
 
 

@@ -56,15 +56,15 @@ def parse_lock(text: str, source: str) -> tuple[Entry, ...]:
     return tuple(_parse_entry(block, source) for block in _ENTRY.split(text)[1:])
 
 
-def select_closure(entries: Sequence[Entry], roots: Iterable[str], asks: str) -> list[Entry]:
+def select_closure(entries: Sequence[Entry], roots: Iterable[str], source: str) -> list[Entry]:
     """Return the entries of the requirements ``roots`` and of all their dependencies.
 
     Raises:
         DefinitionError: a requirement is not in the lock, or its version is outside the range;
-            ``asks`` names what requires it.
+            ``source`` names what requires it.
     """
     names: set[str] = set()
-    queue = [_find_locked(entries, Requirement(root), asks) for root in roots]
+    queue = [_find_locked(entries, Requirement(root), source) for root in roots]
     while queue:
         name = queue.pop()
         if name not in names:
@@ -134,14 +134,14 @@ def _parse_entry(block: str, source: str) -> Entry:
     return Entry(name, version, requirement, hashes, frozenset(parents))
 
 
-def _find_locked(entries: Sequence[Entry], root: Requirement, asks: str) -> str:
+def _find_locked(entries: Sequence[Entry], root: Requirement, source: str) -> str:
     """Return the name under which ``root`` is locked, or raise DefinitionError."""
     name = canonicalize_name(root.name)
     versions = [entry.version for entry in entries if entry.name == name]
     if not versions or not all(root.specifier.contains(v, prereleases=True) for v in versions):
         version_text = " and ".join(versions) or "no version of it"
         raise DefinitionError(
-            f"{asks} asks for {root}, {PACKAGES} has {version_text}: run `make lock`"
+            f"{source} asks for {root}, {PACKAGES} has {version_text}: run `make lock`"
         )
     return name
 

@@ -144,7 +144,7 @@ def add_provenance(
 
 
 class EnvironmentsRecord(RecipeRecord, total=False):
-    """The record of a recipe's environment."""
+    """The record of a recipe that may have environments."""
 
     environment: str
     """Name of the environment; absent if there is none."""

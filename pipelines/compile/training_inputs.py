@@ -72,10 +72,10 @@ def build_registry_metadata(recipe: Recipe) -> dict[str, str]:
 
 
 def build_loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Parts:
-    """Return the parts that the loop's weights depend on, as far as they are known before the
-    execution.
+    """Return everything that the weights of our loop's training depend on and that is known before
+    the execution.
 
-    The training job adds the data and torch's version, and names its checkpoints by all of these.
+    The training job adds the data and torch's version, and names its checkpoints by all of it.
     """
     code = collect_step_code(checkout, "train", source)
     assert recipe.train.loop is not None  # noqa: S101 (``TrainStepConfig`` has checked it)
@@ -88,7 +88,7 @@ def build_loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Par
 
 
 def build_hyperparameters(recipe: Recipe) -> dict[str, str]:
-    """Return the hyperparameters that tell the loop what to train."""
+    """Return the hyperparameters that pass workload, its settings and data weights to the loop."""
     settings = recipe.workload_config.model_dump_json()
     mixture = recipe.data.mixture if recipe.data else None
     weights = {"mixture": mixture.model_dump_json()} if mixture else {}

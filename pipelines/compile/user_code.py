@@ -234,8 +234,8 @@ def _find_requirements_name(folder: Path, files: dict[str, bytes], path: Path, f
 
 
 def build_script_parts(recipe: Recipe, project: Project, image: str) -> Parts:
-    """Return the parts that a script's weights depend on, as far as they are known before the
-    execution.
+    """Return everything that the weights of a script's training depend on and that is known before
+    the execution.
     """
     train = recipe.train
     # The number of processes is not one of them, as with Trainyard's own loop.
@@ -287,7 +287,7 @@ def complete_project(
 
 
 def _with_reader(project: Project, section: str, checkout: Path) -> Project:
-    """Add Trainyard's code that reads shards to the project's files."""
+    """Return the project with Trainyard's code that reads shards added to its files."""
     for name in project.files:
         if name.partition("/")[0].removesuffix(".py") in RESERVED_NAMES:
             raise DefinitionError(
@@ -302,8 +302,8 @@ def _with_reader(project: Project, section: str, checkout: Path) -> Project:
 def _with_packages(
     project: Project, section: str, package_names: Sequence[str], checkout: Path
 ) -> Project:
-    """Add the packages to the requirements file, with hashes if the user's file has any, because
-    pip wants hashes for all packages or for none.
+    """Return the project with the packages added to its requirements file, with hashes if the file
+    has any, because pip requires hashes for all packages or for none.
     """
     user_file = project.requirements
     text = project.files[user_file].decode() if user_file else ""

@@ -18,7 +18,7 @@ SHORTEST = 20  # minimum characters of a docstring
 
 
 def build() -> Corpus:
-    """Build the corpus.
+    """Build gzipped JSON Lines files of signatures and docstrings.
 
     Raises:
         DataError: this Python has no source.

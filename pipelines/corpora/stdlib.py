@@ -17,7 +17,7 @@ PARTS = 16  # number of files
 
 
 def build() -> Corpus:
-    """Build the corpus.
+    """Build gzipped JSON Lines files of the standard library's source.
 
     Raises:
         DataError: this Python has no source.

@@ -56,7 +56,7 @@ def predict_run(
 
 
 def judge_upcoming_run(run: UpcomingRun, budget: Budget) -> Verdict:
-    """Return whether the execution stays within the budget."""
+    """Return a verdict on whether the execution stays within the budget."""
     # With twice the steps, a job takes longer. So the times of earlier executions count only if
     # this one has the recipe's own parameters. Those that ``start`` sets do not change a step's
     # time.
@@ -135,8 +135,8 @@ def _explain_total(budget: Budget, costs: Sequence[Cost], use_history: bool) -> 
 
 
 def _estimate_likely_cost(cost: Cost) -> float | None:
-    """Return the step's cost in USD: that of the longest earlier execution, or of the forecast's
-    ninth decile, or of the longest execution allowed.
+    """Return the step's cost in USD: of the longest earlier execution, or of the forecast's 90th
+    percentile, or else of the longest execution that its time limit allows.
     """
     highest = cost.usd_expected.high
     return cost.usd_limit if highest is None else highest

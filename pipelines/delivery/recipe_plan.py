@@ -82,10 +82,10 @@ def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
 def _find_next_look(
     s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]
 ) -> TestLook | None:
-    """Return the look that the next execution would be; None if there is no bucket yet.
+    """Return the look of the next execution; None if there is no bucket yet.
 
-    A look is one evaluation of a model on the test split; ``pipelines.registry.ledger`` counts
-    them.
+    A look is a numbered comparison with the champion on a test split: see
+    ``pipelines.registry.ledger``.
     """
     try:
         return ledger.find_look(s3, document, champion)
@@ -111,7 +111,7 @@ def _find_drift(s3: Any, definition: CompiledPipeline, deployment: DeployedPipel
 
 
 class _CodeNotes:
-    """Describes which files of a code folder changed: compares the checkout's with those in S3."""
+    """Describes which files of a code folder differ between the checkout and S3."""
 
     def __init__(self, s3: Any, definition: CompiledPipeline) -> None:
         self._s3 = s3

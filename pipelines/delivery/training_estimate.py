@@ -122,13 +122,13 @@ def _describe_end(job: Job, run: Run) -> str:
     )
 
 
-def _estimate_grounds(training: LoopTraining, time: Time, trainings: int) -> str:
+def _estimate_grounds(training: LoopTraining, time: Time, run_count: int) -> str:
     """Return the basis of a forecast, such as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
     start, saves …``.
     """
     step = time.step_seconds
     correction = (
-        f"; corrected by {trainings} runs measured on {training.setting.gpu}" if trainings else ""
+        f"; corrected by {run_count} runs measured on {training.setting.gpu}" if run_count else ""
     )
     return (
         f"{training.steps:,} steps of {step.p50:.3g} s ({step.p10:.3g} – {step.p90:.3g}), "

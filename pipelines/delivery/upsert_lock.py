@@ -153,7 +153,7 @@ ATTEMPTS = 5  # the lock's holder may change between a refused write and reading
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock, since when and until when."""
+    """The process that holds a lock, since when and until when."""
 
     id: str
     owner: str
@@ -277,7 +277,7 @@ class Lock:
         return True
 
     def _is_late(self, error: ClientError) -> bool:
-        """Return whether the error means that another process was faster."""
+        """Return whether the error means that another process wrote or removed the lock first."""
         if read_error_code(error) in LOST_RACE:
             return True
         # For an object that does not exist, a role that may list only some prefixes gets 403, not

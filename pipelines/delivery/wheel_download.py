@@ -100,7 +100,7 @@ def _download_wheels(requirements: Requirements, python: str, wheels: Path) -> N
 
 
 def _read_locked(requirements: Requirements, python: str) -> list[str] | None:
-    """Return the lines for ``python``, without torch; None if the file has no hashes."""
+    """Return the file's locked lines for ``python``, without torch; None if it has no hashes."""
     text = requirements.files[requirements.name].decode()
     if "--hash" not in text:
         return None

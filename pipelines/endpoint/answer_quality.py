@@ -77,7 +77,7 @@ class Source:
     _draw: random.Random = field(default_factory=lambda: random.Random(0))
 
     def add(self, request: RecordedRequest) -> None:
-        """Add a record, or drop a random one (reservoir sampling: Vitter 1985, algorithm R)."""
+        """Add a record, keeping a random sample (reservoir sampling: Vitter 1985, algorithm R)."""
         self.number += 1
         if len(self.requests) < MOST:
             self.requests.append(request)
@@ -417,13 +417,13 @@ def compute_quality_change(
     own_variance = float(np.square(pulls).sum()) * count / (count - 1) if count > 1 else np.inf
     variance = own_variance + record.standard_error**2
     if count < 2:  # one group says nothing about the others
-        chance = 1.0
+        p_value = 1.0
     elif not variance:
-        chance = float(shortfall <= 0)
+        p_value = float(shortfall <= 0)
     else:
         # Welch's degrees of freedom; those of the evaluation are infinite, because its standard
         # error is taken as known.
         freedom = (variance / own_variance) ** 2 * (count - 1) if own_variance else np.inf
-        chance = float(student.sf(shortfall / variance**0.5, freedom))
+        p_value = float(student.sf(shortfall / variance**0.5, freedom))
     movement = f"{record.value:.4g} when evaluated → {value:.4g} of {len(losses):,} answers"
-    return Change(record.metric, QUALITY, chance, None, movement)
+    return Change(record.metric, QUALITY, p_value, None, movement)

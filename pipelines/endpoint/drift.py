@@ -68,8 +68,8 @@ def find_drift(
     least_psi: float,
     also: Sequence[Change] = (),
 ) -> list[Change]:
-    """Return the changes of every column of both samples: drifted ones first, then by falling
-    index.
+    """Test every column of both samples; return the changes: drifted ones first, then by decreasing
+    stability index.
 
     Args:
         before, now: each column's cells by name, as in ``trainyard.quality.model_quality.Table``,
@@ -86,14 +86,14 @@ def find_drift(
             name, before[name], now[name], name in quantities, least_psi
         )
     ]
-    chances = adjust_p_values(np.array([change.chance for change in changes]))
+    p_values = adjust_p_values(np.array([change.chance for change in changes]))
     results = [
         replace(
             c,
             chance=float(p),
             has_drifted=bool(p <= error and (c.psi is None or c.psi >= least_psi)),
         )
-        for c, p in zip(changes, chances, strict=True)
+        for c, p in zip(changes, p_values, strict=True)
     ]
     return sorted(results, key=lambda c: (not c.has_drifted, -np.inf if c.psi is None else -c.psi))
 
@@ -118,15 +118,14 @@ def _find_column_changes(
         yield Change(name, VALUES, min(1.0, len(tests) * best.chance), best.psi, best.movement)
     absent = [size - len(side) for side, size in zip(sides, sizes, strict=True)]
     if any(absent):
-        chance = float(fisher_exact(_build_contingency_table(absent, sizes)).pvalue)
+        table = _build_contingency_table(absent, sizes)
+        p_value = float(fisher_exact(table).pvalue)
         movement = _describe_movement("missing", absent, sizes)
-        yield Change(
-            name, MISSING, chance, compute_psi(*_build_contingency_table(absent, sizes).T), movement
-        )
+        yield Change(name, MISSING, p_value, compute_psi(*table.T), movement)
 
 
 class _Test(NamedTuple):
-    """Result of one test: p-value, population stability index, and what moved."""
+    """Result of one test: p-value, population stability index, and the change in words."""
 
     chance: float
     psi: float
@@ -184,15 +183,15 @@ def _test_tails(before: np.ndarray, now: np.ndarray) -> Iterator[_Test]:
         cuts = np.sort(sign * np.concatenate([before, now]))[sum(sizes) - ranks]
         counts = [(sign * x[:, None] >= cuts).sum(axis=0) for x in (before, now)]
         # Exact, because the cuts do not depend on which sample a value is from.
-        chances = hypergeom(sum(sizes), sum(counts), len(now))  # distribution of the period's count
-        chances = 2 * np.minimum(chances.cdf(counts[1]), chances.sf(counts[1] - 1))
+        distribution = hypergeom(sum(sizes), sum(counts), len(now))  # of the period's count
+        p_values = 2 * np.minimum(distribution.cdf(counts[1]), distribution.sf(counts[1] - 1))
         names = [name.format(sign * cut) for cut in cuts]
-        tails += zip(chances.tolist(), names, *counts, strict=True)
+        tails += zip(p_values.tolist(), names, *counts, strict=True)
     if tails:
-        chance, name, *tail_counts = min(tails)
+        p_value, name, *tail_counts = min(tails)
         index = compute_psi(*_build_contingency_table(tail_counts, sizes).T)
         yield _Test(
-            min(1.0, len(tails) * chance), index, _describe_movement(name, tail_counts, sizes)
+            min(1.0, len(tails) * p_value), index, _describe_movement(name, tail_counts, sizes)
         )
 
 
@@ -215,7 +214,7 @@ def _test_frequent_values(before: Sequence, now: Sequence) -> _Test:
         counts, frequent_values)  # fmt: skip
     if len(names) < 2:
         return _Test(1.0, 0.0, "no frequent value" if other.any() else "one value")
-    chance = float(chi2_contingency(counts, correction=False).pvalue)
+    p_value = float(chi2_contingency(counts, correction=False).pvalue)
     shares = counts / counts.sum(axis=1, keepdims=True)
     index = int(np.abs(shares[1] - shares[0]).argmax())
     value = names[index] if isinstance(names[index], str) else f"{names[index]:.4g}"
@@ -223,7 +222,7 @@ def _test_frequent_values(before: Sequence, now: Sequence) -> _Test:
     movement = _describe_movement(
         f"{value:.30}", counts[:, index].tolist(), (len(before), len(now))
     )
-    return _Test(chance, compute_psi(*counts), movement)
+    return _Test(p_value, compute_psi(*counts), movement)
 
 
 def _test_unknown_values(before: Sequence, now: Sequence) -> Iterator[_Test]:
@@ -241,9 +240,9 @@ def _test_unknown_values(before: Sequence, now: Sequence) -> Iterator[_Test]:
         unknown = [sum(value not in values for value in side) for side in sides]
         if all(sizes):
             table = _build_contingency_table(unknown, sizes)
-            chance = float(fisher_exact(table, alternative=rarer).pvalue)
+            p_value = float(fisher_exact(table, alternative=rarer).pvalue)
             movement = _describe_movement(f"values that half of {name} lacks:", unknown, sizes)
-            yield _Test(chance, compute_psi(*table.T), movement)
+            yield _Test(p_value, compute_psi(*table.T), movement)
 
 
 def compute_psi(before: np.ndarray, now: np.ndarray) -> float:
@@ -254,5 +253,5 @@ def compute_psi(before: np.ndarray, now: np.ndarray) -> float:
     Half a request is added to each bin, because an empty bin would make the index infinite.
     """
     p, q = ((n + 0.5) / (n.sum() + 0.5 * len(n)) for n in (before, now))
-    chance = (len(before) - 1) * (1 / before.sum() + 1 / now.sum())
-    return max(0.0, float(((q - p) * np.log(q / p)).sum() - chance))
+    expected = (len(before) - 1) * (1 / before.sum() + 1 / now.sum())
+    return max(0.0, float(((q - p) * np.log(q / p)).sum() - expected))

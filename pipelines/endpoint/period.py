@@ -197,13 +197,13 @@ def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
 
 
 def _choose_columns(table: Table, names: Iterable[str]) -> Table:
-    """Return the table with these columns only; a column that it does not have is empty."""
+    """Return the table with the columns ``names`` only; columns that it does not have are empty."""
     empty: Cells = [None] * table.rows
     return Table({name: table.columns.get(name, empty) for name in names}, table.rows)
 
 
 def _select_answer_numbers(path: str, *sources: Sequence[RecordedRequest]) -> list[Cells]:
-    """Return the numbers at ``path`` in each source, of variants that all sources have."""
+    """Return each source's response numbers at ``path``, of the variants that all sources have."""
     common = set.intersection(*({request.variant for request in source} for source in sources))
     if any(request.variant == NO_VARIANT for request in sources[0]):
         # A transform's scores name no variant: then the responses of all variants count.

@@ -396,7 +396,7 @@ differences, because the bound is asymptotic.
 
 @dataclass(slots=True)
 class ErrorTest:
-    """Test whether the new model's requests fail more often, by each error's model.
+    """Test whether the new model's requests fail more often, from which model made each error.
 
     Under the null hypothesis, an error is the new model's with at most the probability of its share
     of the requests. The likelihood ratio to a model that fails r times as often is a
@@ -471,7 +471,7 @@ class MeanTest:
 
     Each value gives an estimate of the difference. Its expectation is right, whatever the earlier
     means are; they only reduce its variance (augmented inverse probability weighting, as in the
-    paper that ``Running.compute_half_width`` cites).
+    paper that ``compute_half_width`` cites).
     """
 
     error: float

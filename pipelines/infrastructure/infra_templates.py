@@ -157,7 +157,7 @@ def _remove_condition(document: dict[str, Any], condition: str, parameters: set[
 
 
 def _find_refusal(part: Part, facts: Facts) -> str | None:
-    """Return why the builds are not possible; None if they are."""
+    """Return why ``part`` cannot be rendered for this recipe; None if it can."""
     if part is Part.SERVING and facts.subject.application is None:
         return "the recipe has no endpoint; set deploy: {endpoint: NAME}"
     if facts.key and ":alias/" in facts.key:
@@ -206,7 +206,7 @@ PIPELINE_ROLE = "PipelineRole"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Infrastructure:
-    """Resources that the stack creates; it refers to all others, which must exist already."""
+    """Resources that the stack creates; all others that it refers to must exist already."""
 
     definition: CompiledPipeline
     subject: Subject
@@ -221,32 +221,32 @@ class Infrastructure:
         return asset.bucket, f"{asset.key}/{DEFINITION}"
 
 
-def build_template(what: Infrastructure) -> dict[str, Any]:
+def build_template(stack: Infrastructure) -> dict[str, Any]:
     """Return the CloudFormation template of a pipeline, its roles and its group."""
     document: dict[str, Any] = {
         "AWSTemplateFormatVersion": "2010-09-09",
-        "Description": f"The SageMaker pipeline {what.definition.name}",
+        "Description": f"The SageMaker pipeline {stack.definition.name}",
         "Resources": {},
     }
-    if what.with_roles:
-        document = build_roles_template(what.subject, allow_shared=False)
-    role = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if what.with_roles else what.definition.role
-    bucket, key = what.definition_location
+    if stack.with_roles:
+        document = build_roles_template(stack.subject, allow_shared=False)
+    role = {"Fn::GetAtt": [PIPELINE_ROLE, "Arn"]} if stack.with_roles else stack.definition.role
+    bucket, key = stack.definition_location
     properties = {
-        "PipelineName": what.definition.name,
-        "PipelineDisplayName": what.definition.name,
-        "PipelineDescription": what.definition.description,
+        "PipelineName": stack.definition.name,
+        "PipelineDisplayName": stack.definition.name,
+        "PipelineDescription": stack.definition.description,
         "RoleArn": role,
         "PipelineDefinition": {"PipelineDefinitionS3Location": {"Bucket": bucket, "Key": key}},
         "ParallelismConfiguration": {
-            "MaxParallelExecutionSteps": what.definition.max_parallel_steps
+            "MaxParallelExecutionSteps": stack.definition.max_parallel_steps
         },
-        "Tags": [{"Key": k, "Value": v} for k, v in what.definition.tags.items()],
+        "Tags": [{"Key": k, "Value": v} for k, v in stack.definition.tags.items()],
     }
     resources = document["Resources"]
     resources["Pipeline"] = _build_resource("AWS::SageMaker::Pipeline", properties)
-    if what.group:
-        group = {"ModelPackageGroupName": what.group, "Tags": properties["Tags"]}
+    if stack.group:
+        group = {"ModelPackageGroupName": stack.group, "Tags": properties["Tags"]}
         resources["Group"] = _build_resource("AWS::SageMaker::ModelPackageGroup", group)
     return document
 

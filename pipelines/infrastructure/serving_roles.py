@@ -381,10 +381,10 @@ def list_root_patterns(subject: Subject, *names: str) -> set[tuple[str, str]]:
 
 
 def list_ledger_patterns(subject: Subject) -> set[tuple[str, str]]:
-    """Return (bucket, key pattern) of the ledger of looks, which all pipelines below the prefix
-    share.
+    """Return (bucket, key pattern) of the ledger that counts comparisons with the champion on a
+    test split (looks); all pipelines below the prefix share it.
 
-    A look is one evaluation on the test split. Empty if the pipeline does not count looks.
+    Empty if the pipeline does not count them.
     """
     if all(entry["Name"] != PARAMETER for entry in subject.document.get("Parameters", ())):
         return set()

@@ -45,7 +45,7 @@ def require_recipe_for(*options: str) -> Need:
 
 
 def make_run_options(**application: Any) -> Callable[..., Mapping[str, Any]]:
-    """Return a function that adds the options with which a recipe names its pipeline.
+    """Return a function that adds the command-line options by which a recipe selects its pipeline.
 
     That function is for commands about an execution; it returns the pipeline's name and region.
 

@@ -291,7 +291,7 @@ class Account:
 
 
 def resolve_account(aws: Aws) -> Account:
-    """Return the values of the recipe, or else of environment variables.
+    """Return the account settings from the recipe, or else from environment variables.
 
     Raises:
         RecipeError: a value is missing in both (names field and variables), the region is invalid,

@@ -43,7 +43,7 @@ def read_extended_recipe(path: Path) -> Tree:
 
 
 def list_recipe_files(path: Path) -> list[Path]:
-    """Return the recipe's file, that of the recipe that it extends, and so on."""
+    """Return the recipe's file, the file of the recipe that it extends, and so on."""
     return [file for file, _ in _iter_chain(path)]
 
 
@@ -54,7 +54,7 @@ def hash_recipe(path: Path) -> str:
 
 
 def _iter_chain(path: Path) -> Iterator[tuple[Path, Tree]]:
-    """Yield (file, tree) of the recipe, of the one that it extends, and so on."""
+    """Yield (file, tree) of the recipe, of the recipe that it extends, and so on."""
     chain: list[Path] = []
     following: Path | None = path
     while following is not None:

@@ -41,7 +41,7 @@ Location = Sequence[str | int]
 
 
 def read_partially(model: type[Model], value: Any, wrong: Sequence[Location]) -> Model:
-    """Return a ``model`` with the valid fields of ``value``; the others are absent.
+    """Return an instance of ``model`` with the valid fields of ``value``; the others are absent.
 
     ``wrong``: locations in ``value`` where pydantic found an error.
     """
@@ -112,7 +112,7 @@ def _prepare_content(model: type[BaseModel], value: Any) -> Mapping[str, Any]:
 
 
 def _guess_fields(model: type[BaseModel], content: Mapping[str, Any]) -> set[str]:
-    """Return the fields that unknown names in the section may stand for."""
+    """Return the fields that unknown names in the section may mean, by spelling or ``NAMES``."""
     names = [*_list_field_names(model)]
     unknown = [name for name in content if name not in names]
     close = (match for name in unknown for match in get_close_matches(name, names, cutoff=0.5))
@@ -458,7 +458,7 @@ class FieldMessages:
     def _find(
         self, location: Sequence[str | int], *, unknown: bool = False
     ) -> tuple[tuple[str, ...], Schema]:
-        """Return the field's path and schema.
+        """Return the path and schema of the field at pydantic's ``location``.
 
         pydantic's location may also contain the type of a union that it tried, which the path
         omits.

@@ -45,7 +45,7 @@ THREADS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recount:
-    """The look number that a verdict used, and the one that it should have used."""
+    """Number of a comparison on a test split (look): as the verdict used it, and as it was due."""
 
     used: int
     due: int
@@ -62,8 +62,8 @@ class JudgedModel:
 
 
 def recount_looks(evidence: Evidence) -> Recount | None:
-    """Count the looks again, and return the used and the due number; None if the verdict compares
-    with no champion.
+    """Count the comparisons on the test split (looks) again; return the used and the due number, or
+    None if the verdict compares with no champion.
 
     An execution without a number gets one now.
 
@@ -101,8 +101,8 @@ def recount_looks(evidence: Evidence) -> Recount | None:
 
 
 def check_due_look(evidence: Evidence, look_recount: Recount, checkout: Path) -> str:
-    """Return a note on the look; if a higher number was due, judge the model again with that
-    number.
+    """Return a note on the comparison's number (look); if a higher one was due, judge the model
+    again with that number.
 
     Raises:
         GateError: with the due number, the model does not pass, or this cannot be computed here.
@@ -177,7 +177,7 @@ ATTEMPTS = 50  # each one fails if another start takes the number first
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestLook:
-    """A look's number at one test split and champion."""
+    """Number of one comparison with one champion on one test split (a look)."""
 
     number: int
     is_counted: bool
@@ -188,16 +188,16 @@ class TestLook:
 
     @property
     def level(self) -> float:
-        """Return the significance level of this look, a part of ``alpha``."""
+        """Return the significance level of this comparison, a part of ``alpha``."""
         return significance_level(self.alpha, self.number)
 
 
 def find_look(
     s3: Any, document: Mapping[str, Any], run_parameters: Mapping[str, Any]
 ) -> TestLook | None:
-    """Return the look that an execution with these parameters has, or would get.
+    """Return the number of an execution's comparison on its test split (look): its own or the next.
 
-    Return None if the execution needs no look: its model is compared with no champion, or its
+    Return None if the execution needs no number: its model is compared with no champion, or its
     pipeline does not count looks.
 
     Args:
@@ -240,7 +240,7 @@ def describe_look(test_look: TestLook) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Page:
-    """The looks at one test split and champion, from the point of view of one training."""
+    """Ledger page of the comparisons on one test split with one champion, read for one training."""
 
     bucket: str
     prefix: str
@@ -292,7 +292,7 @@ class _Page:
 
 
 def _identify_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
-    """Return where the execution's look is counted; None if it needs no look."""
+    """Return the ledger's page that counts the execution's comparison; None if none does."""
     parameters = resolve_parameters(
         document, {name: str(value) for name, value in run_parameters.items()}
     )

@@ -27,8 +27,8 @@ THREADS = 8  # small reads mostly wait for the network
 
 
 class Absent(Exception):
-    """An object, field or job does not exist. It is caught inside the package ``registry``, and
-    becomes a finding.
+    """Raised if an object, field or job does not exist. It is caught inside the package
+    ``registry``, and becomes a finding.
     """
 
 

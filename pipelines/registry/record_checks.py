@@ -27,11 +27,11 @@ HASH_CHARACTERS = 12  # characters of a hash that are shown
 
 
 class Mismatch(Exception):
-    """Something differs from its record; becomes a finding."""
+    """Raised if something differs from its record; becomes a finding."""
 
 
 class UncheckedError(Exception):
-    """A check cannot be computed here; the text says why. It becomes a finding."""
+    """Raised, with the reason, if a check cannot be computed here; becomes a finding."""
 
 
 def require_same(label: str, actual: Any, reference: Any, source: str) -> None:
@@ -188,15 +188,15 @@ def check_origin(evidence: Evidence) -> str:
 
 
 def build_gate_arguments(
-    evidence: Evidence, config: GateConfig, thresholds: Mapping[str, Any]
+    evidence: Evidence, gate: GateConfig, thresholds: Mapping[str, Any]
 ) -> list[Any]:
-    """Return the gate job's arguments for ``config``, with the execution's champion and look.
+    """Return the gate job's arguments for ``gate``, with the execution's champion and look number.
 
-    ``thresholds``: values by name, used instead of those of ``config``.
+    ``thresholds``: values by name, used instead of those of ``gate``.
     """
     parameters = evidence.parameters
     return build_arguments(
-        config.values | {"threshold": {name: str(value) for name, value in thresholds.items()}},
+        gate.values | {"threshold": {name: str(value) for name, value in thresholds.items()}},
         primary_metric=evidence.provenance["primary_metric"],
         directions=evidence.provenance["directions"],
         champion=parameters["ChampionArn"],

@@ -282,11 +282,11 @@ def _describe_principal(principal: Principal) -> str:
     return "everybody" if principal.account == STRANGER else principal.role
 
 
-def _fetch_policy(label: str, ask: Callable[[], Any]) -> str | None:
-    """Return the policy that ``ask`` requests, as JSON; None if there is none."""
+def _fetch_policy(label: str, request: Callable[[], Any]) -> str | None:
+    """Return the policy that ``request`` returns, as JSON; None if there is none."""
     with service_errors(f"reading {label}"):
         try:
-            answer = ask()
+            answer = request()
         except ClientError as error:
             if read_error_code(error) in _NO_POLICY or "Cannot find resource policy" in str(error):
                 return None

@@ -175,7 +175,7 @@ TRAIN = "train"
 
 
 def is_script_evaluation(evidence: Evidence) -> bool:
-    """Return whether the evaluation was of a user's own script."""
+    """Return whether the model was evaluated by a user's own script."""
     return "channels" in evidence.read_json(evidence.find_source("Statistics")["S3Uri"]).get(
         "dataset", {}
     )

@@ -44,7 +44,7 @@ none), maximize, stopped.
 
 
 def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
-    """Return the training jobs of step Tune; None if the execution has no search."""
+    """Return {"trials": training jobs of step Tune}; None if the execution has no search."""
     arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
     if not arn:
         return None
@@ -117,9 +117,8 @@ def summarize_seeds(search_trials: Iterable[Trial]) -> str | None:
 
 
 def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | None:
-    """Draw each training job's objective in the order of their starts, and the best so far.
-
-    Return None if no training job has an objective.
+    """Return an SVG of the training jobs' objectives in the order of their starts, and the best so
+    far; None if no training job has an objective.
 
     ``chosen_job``: name of the training job that was chosen.
     """

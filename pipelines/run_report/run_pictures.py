@@ -54,7 +54,7 @@ FARTHEST = 2.0
 """Right end of the axis, in multiples of the threshold; larger values are drawn there."""
 
 Row = tuple[str, dict[str, Any], str]
-"""(Label, entry with ``value``, ``low`` and ``high``, colour)."""
+"""(Label on the y-axis, entry with ``value``, ``low`` and ``high``, colour)."""
 
 
 def draw_metrics(gate: Gate, evaluation: Evaluation | None) -> str | None:
@@ -152,7 +152,7 @@ def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> N
 
 
 def _draw_demands(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
-    """Draw the thresholds of the checks as vertical lines with a legend."""
+    """Draw each check's threshold as a vertical line, labelled in a legend."""
     for check, style in zip(gate_checks, cycle(("--", ":", "-.")), strict=False):
         bound = "at most" if check["direction"] == "lower" else "at least"
         label = f"{check['name']}: {bound} {check['threshold']:.3f}"
@@ -199,7 +199,7 @@ def _build_rows(gate: Gate, gate_checks: Sequence[dict[str, Any]], metric: str) 
 
 
 def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
-    """Draw each row as a point with its interval."""
+    """Draw each row as a point with its interval; its label is on the y-axis."""
     for index, (_, interval, colour) in enumerate(rows):
         value = interval["value"]
         ends = [value if interval[end] is None else interval[end] for end in ("low", "high")]
@@ -211,7 +211,7 @@ def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
 
 
 def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
-    """Draw the champion's line and the required improvements."""
+    """Draw the champion as a line at 0, and each required improvement as a line with a label."""
     axes.axvline(0, color=OTHER, lw=1)
     lines = dict(zip(_list_kinds("champion"), cycle(LINES), strict=False))
     for check in gate_checks:
@@ -222,7 +222,7 @@ def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
 
 
 def _format_check(check: dict[str, Any]) -> str:
-    """Return a check as text: its value, relation and threshold."""
+    """Return a check's label in the picture: its name, value, relation and threshold."""
     check_entry = find_check(check["kind"])
     label = check_entry.label if check_entry else "{metric}"
     name = label.format(metric=check["metric"].replace("_", " "))

@@ -95,7 +95,7 @@ def format_value(row: Row, gate: Mapping[str, Any]) -> str:
 
 
 def format_demand(row: Row) -> str:
-    """Return the check's requirement of its value, or of one of its limits, as text."""
+    """Return what the check requires of its value or limit, as text, such as ``at most 0.5000``."""
     default_limit = "at most" if row["direction"] == "lower" else "at least"
     return f"{_describe_limit(row) or default_limit} {_format_number(row['threshold'])}"
 

@@ -56,7 +56,7 @@ class Paces:
         return pace.build_table() if pace else None
 
     def read(self, execution: Execution, steps: Steps) -> Pace | None:
-        """Return the pace of an execution's training; None if it has no expected times."""
+        """Return the pace of the execution's training job; None if nothing is expected of it."""
         if "Train" not in steps or (job := steps["Train"].job) is None:
             return None
         if job[0] != "TrainingJob":
@@ -99,7 +99,7 @@ def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expec
 
 
 def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
-    """Yield the times of earlier training jobs with the same work on the same machines."""
+    """Yield the step times of earlier training jobs with the same work on the same machines."""
     names = {job["TrainingJobName"]}
     for earlier_run in execution.earlier(LOOK_BACK):
         for step in earlier_run.steps():
@@ -124,7 +124,7 @@ def _list_speed_factors(job: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def forecast_step_time(training: LoopTraining) -> ExpectedTime:
-    """Return the forecast of the parts of a step that metric lines report."""
+    """Return the predicted seconds of a step and of the parts that metric lines report."""
     time = measured_corrections.read_measured_runs().time(training.setting, training.shapes)
     step, exchange = time.step_seconds, 0.0
     if training.loop.strategy in EXCHANGED_APART:

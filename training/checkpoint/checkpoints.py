@@ -262,7 +262,7 @@ class Checkpoints:
 
     @property
     def _leads(self) -> bool:
-        """True if this rank manages its machine's folder (local rank 0)."""
+        """True if this rank manages its machine's checkpoint folder: it is local rank 0."""
         return self._ranks.local_rank == 0
 
     # Writing.
@@ -270,7 +270,7 @@ class Checkpoints:
     def _write_or_fail(
         self, share: Share, wait_for_copy: Callable[[], None], metadata: Marker
     ) -> None:
-        """Write the checkpoint in a background thread; keep an error for the training's thread."""
+        """Write the checkpoint, in a background thread; keep an error for ``finish`` to raise."""
         try:
             wait_for_copy()
             target = marker.build_folder_path(self._folder, metadata.step)
@@ -282,8 +282,7 @@ class Checkpoints:
     # Reading.
 
     def _load(self, folder: Path, metadata: Marker, state: dict[str, Tensor]) -> None:
-        """Read this rank's slices, and write them into the tensors once every rank has read its
-        own.
+        """Read this rank's slices; write them into the tensors once all ranks have read theirs.
 
         Raises:
             Torn: a file is missing or was changed since it was written; raised on every rank.

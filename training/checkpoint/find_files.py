@@ -39,7 +39,7 @@ AT_ONCE = 2**20  # bytes that are read and sent at once
 
 
 def create_secret() -> str:
-    """Return a new secret word of ``WORD`` characters."""
+    """Return a new random secret of ``WORD`` characters."""
     return secrets.token_hex(WORD // 2)
 
 
@@ -150,7 +150,7 @@ class RemoteFile:
         self._connection: socket.socket | None = None
 
     def read(self, begin: int, into: memoryview) -> None:
-        """Fill ``into`` from byte ``begin`` on, like ``tensor_table.Source.read``.
+        """Fill ``into`` with the bytes from ``begin`` on, like ``block_hashes.Source.read``.
 
         Raises:
             Torn: none of the machines sends the bytes.
@@ -173,7 +173,7 @@ class RemoteFile:
             self._connection = None
 
     def _ask(self, begin: int, into: memoryview) -> None:
-        """Fill ``into`` from the first machine in the list; connect to it if necessary."""
+        """Fetch the bytes from the first machine in the list; connect to it if necessary."""
         if self._connection is None:
             self._connection = socket.create_connection(self._addresses[0], SILENCE)
             self._connection.sendall(self._word.encode())
@@ -256,8 +256,7 @@ def _merge_surveys(
 
 
 def relay_marker(meeting: StoreExchange | LoneRank, candidate: Candidate, folder: Path) -> Marker:
-    """Return the marker of a checkpoint, sent by the rank that has it. Collective: call it on every
-    rank.
+    """Return a checkpoint's marker, sent by a rank that has it. Collective: call it on every rank.
 
     Raises:
         Torn: the marker was damaged since the survey.
@@ -274,7 +273,7 @@ def relay_marker(meeting: StoreExchange | LoneRank, candidate: Candidate, folder
 
 @dataclass
 class Files:
-    """Where each file of one checkpoint is, while it is read.
+    """Location of each file of one checkpoint, while the checkpoint is read.
 
     Attributes:
         metadata: the checkpoint's marker.
@@ -320,7 +319,7 @@ def locate_files(
     lead: int,
     advance: Callable[[int], None],
 ) -> Files:
-    """Locate the files of a checkpoint. Collective: call it on every rank.
+    """Find out which machines have each file of a checkpoint. Collective: call it on every rank.
 
     Machines with files that others lack serve them until the result is closed.
 
@@ -375,7 +374,7 @@ def _format_missing_file(name: str) -> str:
 
 
 def _merge_codes(metadata: Marker, answers: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
-    """Return each machine's codes and a new secret word, or ``torn`` if no machine has a shard."""
+    """Return all machines' codes and a new secret, or ``torn`` (why) if no machine has a shard."""
     codes = {rank: report["codes"] for rank, report in enumerate(answers) if report}
     for number, name in enumerate(metadata.names):
         if all(flags[number] == ABSENT for flags in codes.values()):

@@ -62,7 +62,7 @@ class Lineage(BaseModel):
         return cls(parts=parts, stretches=(stretch,))
 
     def resume_at(self, step: int, before: "Lineage") -> "Lineage":
-        """Return this run's lineage after it has resumed, at ``step``, a checkpoint with lineage
+        """Return this run's lineage after resuming, at ``step``, a checkpoint with lineage
         ``before``.
         """
         latest = self.stretches[-1].model_copy(update={"since": step})
@@ -232,9 +232,7 @@ def read_marker(folder: Path, *, check_name: bool = True) -> Marker | None:
 
 
 def explain_damage(folder: Path, name: str, entry: CheckpointFile) -> str | None:
-    """Return what is wrong with a shard, or None if it and its hashes have the sizes that were
-    written.
-    """
+    """Return what is wrong with a shard, or None if it and its hashes have the recorded sizes."""
     path = folder / name
     blocks = -(-entry.bytes // BLOCK)
     for file_path, size in ((path, entry.bytes), (build_hashes_path(path), blocks * HASH)):
@@ -255,9 +253,7 @@ def list_unlisted_files(folder: Path, marker: Marker) -> list[str]:
 
 
 def describe_foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
-    """Yield a sentence for each other training run with checkpoints next to the folder
-    ``own_folder``.
-    """
+    """Yield a message for each other training run with checkpoints next to ``own_folder``."""
     for folder in sorted(
         path for path in own_folder.parent.glob("*") if path != own_folder and path.is_dir()
     ):

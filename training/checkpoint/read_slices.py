@@ -120,8 +120,7 @@ def _iter_overlaps(layout: Layout, part: Part) -> Iterator[tuple]:
 def read_local_parts(
     state: Mapping[str, Tensor], files: "Files", local_rank: int, advance: Callable[[], None]
 ) -> dict[str, Tensor]:
-    """Return a mapping of each name to this rank's part of that tensor in the checkpoint, on the
-    CPU.
+    """Read this rank's part of each tensor from the checkpoint; return them by name, on the CPU.
 
     Args:
         local_rank: this rank's number on its machine. Ranks of a machine that need the same files
@@ -234,7 +233,7 @@ def _split_slice(
 
 @torch.no_grad()
 def commit_to_state(state: Mapping[str, Tensor], read: dict[str, Tensor]) -> None:
-    """Write what was read into the state's tensors, and empty ``read``."""
+    """Copy the tensors ``read`` into the state's tensors, and empty ``read``."""
     for name, tensor in state.items():
         to_local_tensor(tensor).copy_(read.pop(name))
 
@@ -266,7 +265,7 @@ def to_local_tensor(tensor: Tensor) -> Tensor:
 
 
 def build_part(name: str, tensor: Tensor) -> Part:
-    """Return which part of the whole tensor this rank holds.
+    """Return the part of the whole tensor that this rank holds.
 
     It does not use torch's own ``__create_chunk_list__``: of 257 rows that two tensor-parallel
     ranks share, and of those 129 that four ranks of FSDP2 share, torch 2.13 says 31 where a rank

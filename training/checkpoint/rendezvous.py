@@ -124,9 +124,7 @@ class StoreExchange:
         return self._read_answer(name, f"{name}/answer/{self.rank}")
 
     def store_offer(self, name: str, content: bytes) -> None:
-        """Store ``content`` for other ranks to read, unless ``name`` exists; call it before a
-        round.
-        """
+        """Store ``content`` under ``name`` for other ranks, unless it exists, before a round."""
         if not self._store.check([name]):
             self._put(name, content)
 
@@ -159,7 +157,7 @@ class StoreExchange:
         return name
 
     def _answer(self, name: str, choose: Callable[[Sequence[Any]], dict[str, Any]]) -> None:
-        """Act as rank 0 in a round: collect the values, and publish the choice or the error."""
+        """Act as rank 0 in a round: collect the values; publish ``choose``'s result or error."""
         self._wait(f"{name}/all", name)
         keys = [f"{name}/{rank}" for rank in range(self.world)]
         answers: dict[str, Any] = {}

@@ -48,8 +48,7 @@ class Share:
         self._writer: Writer | None = None
 
     def write(self, path: Path, advance: Callable[[], None]) -> CheckpointFile | None:
-        """Have this rank's file written and return its size and hash; return None if other ranks
-        write everything that this rank holds.
+        """Write this rank's file; return its size and hash, or None if other ranks write its parts.
 
         Raises:
             TrainingError: the file could not be written.
@@ -271,7 +270,7 @@ class Writer:
             signal.pthread_sigmask(signal.SIG_SETMASK, previous_mask)
 
     def write(self, path: Path, advance: Callable[[], None]) -> str:
-        """Have the image written to ``path``; return the hash of its block hashes.
+        """Make the process write the image to ``path``; return the hash of its block hashes.
 
         Args:
             advance: called each time some of it is written.

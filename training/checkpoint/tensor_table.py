@@ -96,7 +96,7 @@ class RankReport:
 
     @classmethod
     def from_parts(cls, parts: Mapping[str, Part]) -> "RankReport":
-        """Build the report; ``parts``: mapping of each name to the part that this rank holds."""
+        """Build the report of a rank; ``parts``: mapping of each name to the part that it holds."""
         numbers: dict[tuple[Numbers, Numbers, Numbers], int] = {}
         names = {}
         for name, part in parts.items():
@@ -107,7 +107,7 @@ class RankReport:
 
 @dataclass
 class Shares:
-    """The decision on which rank writes what."""
+    """Assignment of each part of each tensor to the rank that writes it."""
 
     table: Table
     """Where each tensor is stored; file numbers are ranks here."""
@@ -136,17 +136,17 @@ def assign_shares(
         for name, (dtype, number) in json.loads(zlib.decompress(names[digest])).items():
             holders[name].append((digest, number))
             types[name] = dtype
-    spreads = {
+    part_holders = {
         key: _find_spread(key, by_digest)
         for key in {tuple(holding) for holding in holders.values()}
     }
-    return _assign_parts(holders, types, spreads)
+    return _assign_parts(holders, types, part_holders)
 
 
 def _find_spread(
     key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]
 ) -> tuple[Any, Spread]:
-    """Return the shape and the parts, with their ranks, of the tensors that these reports have.
+    """Return the shape of the tensors that these reports have, and the holders of each part.
 
     Args:
         key: (digest of a report, index of a layout in it) for each report that has the tensor.
@@ -165,7 +165,7 @@ def _find_spread(
 def _assign_parts(
     holders: Mapping[str, list[tuple[str, int]]],
     types: Mapping[str, str],
-    spreads: Mapping[tuple, tuple[Numbers, Spread]],
+    part_holders: Mapping[tuple, tuple[Numbers, Spread]],
 ) -> Shares:
     """Assign each part of each tensor to a rank, the least loaded one if several hold it."""
     loads: dict[int, int] = defaultdict(int)
@@ -173,15 +173,15 @@ def _assign_parts(
     layouts: dict[tuple, int] = {}
     tensors: dict[str, tuple[str, int]] = {}
     for name, holding in holders.items():
-        shape, spread = spreads[tuple(holding)]
-        held_count = sum(math.prod(sizes) for _, sizes, _ in spread)
+        shape, parts = part_holders[tuple(holding)]
+        held_count = sum(math.prod(sizes) for _, sizes, _ in parts)
         expected_count = math.prod(shape)
         if held_count != expected_count:
             raise TrainingError(
                 f"{name}: the ranks hold {held_count} elements of it, but its shape {list(shape)} "
                 f"has {expected_count}; it cannot be written to a checkpoint"
             )
-        pieces = _assign_pieces(name, WIDTHS[types[name]], spread, loads, shares.not_written)
+        pieces = _assign_pieces(name, WIDTHS[types[name]], parts, loads, shares.not_written)
         number = layouts.setdefault((shape, pieces), len(layouts))
         tensors[name] = types[name], number
     final_layouts = [Layout(shape=shape, pieces=pieces) for shape, pieces in layouts]
@@ -190,11 +190,11 @@ def _assign_parts(
 
 
 def _assign_pieces(
-    name: str, width: int, spread: Spread, loads: dict[int, int], not_written: dict[int, set[str]]
+    name: str, width: int, parts: Spread, loads: dict[int, int], not_written: dict[int, set[str]]
 ) -> tuple:
-    """Return (rank, offsets, sizes) of each part; add to ``loads`` and ``not_written``."""
+    """Return (rank that writes it, offsets, sizes) of each part; add to the last two arguments."""
     pieces = []
-    for offsets, sizes, ranks in spread:
+    for offsets, sizes, ranks in parts:
         writes = min(ranks, key=loads.__getitem__)
         loads[writes] += width * math.prod(sizes)
         pieces.append((writes, offsets, sizes))

@@ -22,7 +22,5 @@ def mix_bits(values: np.ndarray) -> np.ndarray:
 
 
 def chain_hashes(hashes: np.ndarray, words: np.ndarray) -> np.ndarray:
-    """Return hashes, uint64 (n,), of sequences that are one word longer, given the hashes of the
-    sequences and the next word of each.
-    """
+    """Append a word to each of n hashed sequences; return the new hashes, uint64 (n,)."""
     return mix_bits(hashes ^ words) + ODD

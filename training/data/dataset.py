@@ -28,7 +28,7 @@ RUN = 8  # rows; runs that are this long on average are copied as slices
 
 
 def gather_rows(addresses: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Copy the rows at these addresses into new memory: shape (len(addresses),).
+    """Copy the rows at these memory addresses into a new array of shape (len(addresses),).
 
     The caller ensures that every address is that of a row inside an array, and that the arrays
     live until this returns.
@@ -103,7 +103,7 @@ class Share:
 
 
 class Dataset:
-    """Samples by global index 0 … len-1.
+    """The samples of a split, by global index 0 … len-1.
 
     The samples are in the order of the shards' hashes, so the order does not depend on which
     instance wrote which shard. Opening a dataset reads the manifests and no shard; a shard is
@@ -231,8 +231,8 @@ class Dataset:
                 self.tables.close()
 
     def find_source_name(self, source: int) -> str:
-        """Return the unit's name; it begins with a raw folder's name if records were kept apart
-        by folder.
+        """Return the name of unit ``source``; it begins with a raw folder's name if records were
+        kept apart by folder.
         """
         return self.manifests.units["name"][source]
 

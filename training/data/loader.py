@@ -41,7 +41,7 @@ Prepare = Callable[[Sample, int | None], Sample]
 
 
 class Preparation:
-    """Run ``prepare`` in threads, for a training run, an evaluation or an endpoint.
+    """Run a workload's ``prepare`` in threads, for a training run, an evaluation or an endpoint.
 
     Args:
         prepare: the workload's method; None to pass samples on as they are stored.
@@ -62,7 +62,7 @@ class Preparation:
     def make_batch(
         self, samples: Samples, positions: np.ndarray | None = None, *, pin_memory: bool = False
     ) -> dict[str, Tensor]:
-        """Return these samples as tensors with n as first dimension.
+        """Prepare these samples; return them as tensors whose first dimension is the sample.
 
         Args:
             positions: positions in the training's order, int64 (n,); None if not training.
@@ -335,7 +335,7 @@ class Loader:
         return PREFETCH_CHUNKS if ahead else 0
 
     def _plan(self) -> tuple[int, int]:
-        """Return the next chunk as (first sample of this rank, number of samples)."""
+        """Plan the next chunk; return it as (first sample of this rank, number of samples)."""
         chunk = self._planned_count, self._next
         self._planned_count += self._next
         self._next = min(2 * self._next, self._max_samples)

@@ -105,7 +105,7 @@ class Shards(Files):
 
 
 class Head(Frozen):
-    """A manifest parsed from JSON, its tables not yet checked."""
+    """A manifest parsed from JSON, whose tables (raw, sources, shards) are not yet checked."""
 
     format: Literal[4] = FORMAT
     split: str

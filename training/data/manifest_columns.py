@@ -55,7 +55,7 @@ class _Document(Head):
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTable:
-    """Shards as columns, and what the manifests say of their samples."""
+    """Shards as columns, with the manifests' information on their samples."""
 
     split: str
     fields: Mapping[str, Field]

@@ -18,7 +18,7 @@ from trainyard.common.errors import DataError
 
 @dataclass(frozen=True, kw_only=True)
 class MergedManifests(ShardTable):
-    """A split as all instances wrote it; shards are ordered by hash, then by name."""
+    """The merged manifests of a split; shards are ordered by hash, then by name."""
 
     names: np.ndarray
     """Names of the shards' files: bytes, shape (shards,)."""
@@ -36,7 +36,7 @@ class MergedManifests(ShardTable):
 
     @functools.cached_property
     def sources(self) -> Sequence[Source]:
-        """Every unit, sorted by name."""
+        """The ``Source`` of each unit (records that are packed together), sorted by its name."""
         rows = {name: row for row, name in enumerate(self.units["name"])}
         return [
             Source(**{field: column[rows[name]] for field, column in self.units.items()})
@@ -90,7 +90,7 @@ def merge_manifests(location: object, manifests: Mapping[str, Columns]) -> Merge
 
 
 def _describe_samples(manifest: Columns) -> str:
-    """Describe in one line what a sample is. Of all keys only the order of ``fields`` matters."""
+    """Return a text that identifies the kind of samples; of keys only ``fields``' order matters."""
     fields = [(name, field.dtype, field.shape) for name, field in manifest.fields.items()]
     workload = sorted(manifest.workload.items())
     return f"{FORMAT} {manifest.split} {fields!r} {workload!r}"
@@ -157,8 +157,7 @@ def _hash_shards(hashes: np.ndarray) -> np.ndarray:
 
 
 def _select_rows(location: object, table: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Return the rows to read, ordered by hash, then by name; a file that is listed twice is read
-    once.
+    """Return the rows to read, each file once, ordered by hash, then by name.
 
     Raises:
         DataError: two manifests list a file with different hashes.

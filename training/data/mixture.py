@@ -146,7 +146,7 @@ class MixtureOrder(Order):
         return out
 
     def find_next_shards(self, position: int) -> np.ndarray | None:
-        """Return the next shards of all inputs, or None if every input needs all of its own."""
+        """Return the shards that are read next, of all inputs, or None for all shards."""
         counts = self.count_samples(position).tolist()
         shards_by_input = [
             order.find_next_shards(n) for order, n in zip(self._orders, counts, strict=True)
@@ -187,7 +187,8 @@ class MixtureOrder(Order):
 
 
 def build_input_schedule(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (input's number, earlier entries with that number) of each entry of the table, int64.
+    """Return, of each entry of the repeated table: the input's number, and how many earlier entries
+    have it; int64.
 
     Each number occurs as often as its share says. Among the first n entries of the repeated table
     its count differs by less than one from n × share / sum: R. Tijdeman 1980, "The chairman
@@ -205,7 +206,7 @@ def build_input_schedule(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
 
 @functools.lru_cache(16)
 def _schedule_inputs(shares: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the input of each entry of the table, as ``build_input_schedule`` explains."""
+    """Return the input's number of each entry of the table; see ``build_input_schedule``."""
     total = sum(shares)
     later = [(0, number) for number, share in enumerate(shares) if share]
     ready: list[tuple[int, int]] = []

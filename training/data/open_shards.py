@@ -50,7 +50,7 @@ class OpenShards:
     def read_pieces(
         self, column: int, shards: np.ndarray, starts: np.ndarray, stops: np.ndarray
     ) -> np.ndarray:
-        """Return elements ``starts[i]`` … ``stops[i] - 1`` of the files, one after another."""
+        """Join elements ``starts[i]`` … ``stops[i] - 1`` of file ``column`` of each shard."""
         pieces = zip(shards.tolist(), starts.tolist(), stops.tolist(), strict=True)
         arrays = [self.values[shard][column - 1][start:stop] for shard, start, stop in pieces]
         return np.concatenate(arrays or [np.empty(0, self.dtypes[column])])
@@ -90,7 +90,7 @@ class ShardCache:
         self._open_shards = self._open_none()
 
     def open_shards(self, shards: np.ndarray) -> OpenShards:
-        """Return these shards, open.
+        """Open these shards if they are not open yet; return all open ones.
 
         Args:
             shards: numbers of the shards, in any order; may repeat.
@@ -163,7 +163,7 @@ class ShardCache:
         return OpenShards(np.full(len(self._manifests.names), NOT_OPEN), self.dtypes)
 
     def _find_closed(self, shards: np.ndarray) -> np.ndarray:
-        """Return those of the shards that are not open, each once, ascending."""
+        """Return the shards that are not open, each once, in ascending order."""
         closed_shards = shards[self._open_shards.origins[shards] == NOT_OPEN]
         # np.unique is not used: its first call imports numpy.ma, 12 ms of every start and resume.
         return (

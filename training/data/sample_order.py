@@ -48,12 +48,12 @@ _HALF = np.uint64(32)
 
 @functools.lru_cache(16)
 def create_permutation(name: str, size: int) -> Permutation:
-    """Return the permutation of 0 … size-1 that has this name."""
+    """Return the permutation of 0 … size-1 that is derived from ``name``."""
     return build_permutation_table(name, size).take if size <= TABLE else Feistel(name, size)
 
 
 def build_permutation_table(name: str, size: int) -> np.ndarray:
-    """Return the permutation of 0 … size-1 with this name as a table.
+    """Return the permutation of 0 … size-1 that is derived from ``name``, as a table.
 
     It is the order of ``size`` distinct random numbers, those of SplitMix64 (Steele et al. 2014).
     """

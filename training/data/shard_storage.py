@@ -29,7 +29,7 @@ class ShardStorage(Protocol):
         """Return the size of every file in bytes."""
 
     def open(self, name: str) -> np.ndarray:
-        """Return the file's content as uint8.
+        """Return the file's content as an array of uint8.
 
         Raises:
             DataError: the file does not exist, or cannot be read.

@@ -222,7 +222,7 @@ def list_variable_fields(fields: Mapping[str, Field]) -> list[str]:
 
 
 def check_samples(samples: Samples, fields: Mapping[str, Field]) -> int:
-    """Return how many samples these arrays contain.
+    """Check that these arrays match the fields; return how many samples they contain.
 
     Raises:
         ValueError: the arrays do not match the fields.

@@ -67,8 +67,7 @@ class Batch(Sequence[Sample]):
 
 
 class ReadAhead:
-    """Read batches, and those that follow in the same read if batches are requested at equal
-    distances.
+    """Read batches; read several at once if the loader requests them at equal distances.
 
     A loader without workers, one of several ranks, and each worker of a loader request batches in
     this way. Batches that are then not requested were read for nothing, so the first batch is read
@@ -76,7 +75,7 @@ class ReadAhead:
 
     Args:
         read: function that returns the samples at given positions.
-        most: function that returns the largest number of samples to read at once.
+        max_samples: largest number of samples to read at once.
     """
 
     def __init__(self, read: Callable[[np.ndarray], Sample], max_samples: int) -> None:
@@ -110,7 +109,7 @@ class ReadAhead:
 
 
 def _find_step(before: np.ndarray, after: np.ndarray) -> int:
-    """Return by how much each position of one batch exceeds that of the batch before.
+    """Return the distance between the positions of one batch and those of the batch before.
 
     Return 0 if this differs between positions, or if the batches overlap.
     """

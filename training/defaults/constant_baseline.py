@@ -15,7 +15,7 @@ ITERATIONS = 200
 def evaluate_constant(
     workload: Measuring, train: Dataset, test: Dataset, limit: int
 ) -> dict[str, float]:
-    """Return a mapping of metric to value on the test split.
+    """Return the metrics on the test split of outputs that are the same for every sample.
 
     The outputs are fitted on about ``limit`` units of ``train``; units are what the workload's
     ``units`` counts.

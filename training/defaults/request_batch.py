@@ -69,7 +69,7 @@ def find_used_columns(workload: Workload) -> dict[str, Column]:
 
 
 def read_record(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
-    """Return the request's record.
+    """Check a request's fields, and return its record.
 
     Raises:
         DataError: the record is missing, or has an unknown column.

@@ -338,8 +338,8 @@ def group_export_names(workload: Workload, names: Sequence[str]) -> list[Sequenc
 
 
 def _find_definition_depth(workload: Workload, method: str) -> int:
-    """Return how many classes up the inheritance order the method is defined; 0 for an attribute of
-    the workload itself.
+    """Return the position in the inheritance order of the first class that defines ``method``; 0
+    stands for the workload object itself.
     """
     homes = [workload, *type(workload).__mro__]
     return next((level for level, home in enumerate(homes) if method in vars(home)), len(homes))
@@ -463,7 +463,7 @@ def _export_in_parts(
 
 
 class Writing:
-    """The files of one rank: a weight is written while the next is gathered.
+    """Write one rank's files: a weight is written while the next is gathered.
 
     A failure is raised only at the end, because until then the other ranks rely on this one.
     """

@@ -90,7 +90,7 @@ def iter_step_files(checkout: Path, step: str) -> Iterator[tuple[str, Path]]:
 
 
 def iter_room_files(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yield (name relative to ``checkout``, file) of every file in these rooms and files."""
+    """Yield (name relative to ``checkout``, file) of each of these files, and of all in a room."""
     for room in rooms:
         if room.endswith("/"):
             yield from ((f"{room}{name}", path) for name, path in iter_files(checkout / room))
@@ -99,7 +99,7 @@ def iter_room_files(checkout: Path, rooms: Iterable[str]) -> Iterator[tuple[str,
 
 
 def is_listed(name: str, paths: Iterable[str]) -> bool:
-    """Return whether a file is one of ``paths``, or is in a room that is one of them."""
+    """Return whether a file is one of ``paths``, or is in a room (folder) that is one of them."""
     return any(name == path or (path.endswith("/") and name.startswith(path)) for path in paths)
 
 

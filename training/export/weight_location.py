@@ -79,8 +79,8 @@ def find_first_names(meta_tensors: Mapping[str, Tensor]) -> dict[str, str]:
 def gather_weights(
     source: Weights, names: Iterable[str] | None = None, keepers: Collection[int] = (0,)
 ) -> dict[str, Tensor]:
-    """Return the state, or the tensors ``names`` of it, whole on the ranks ``keepers``; empty on
-    the others.
+    """Return the model's state, or only its tensors ``names``, whole, on the ranks ``keepers``; an
+    empty mapping on the others.
 
     Collective: call it on every rank. A tensor with several names is a single object in the result,
     too.

@@ -54,7 +54,7 @@ def create_selective_contexts() -> tuple[AbstractContextManager, AbstractContext
 
 
 def _find_operators(names: tuple[str, ...]) -> set[Any]:
-    """Return those of torch's operators with these names that exist."""
+    """Return torch's operators with these names; leave out those that do not exist."""
     operators = set()
     for name in names:
         operator: Any = torch.ops

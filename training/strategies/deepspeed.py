@@ -132,7 +132,7 @@ class DeepSpeed(Strategy):
         return total
 
     def clip(self) -> Tensor:
-        """Return the global norm; DeepSpeed uses the same norm to scale down when it updates."""
+        """Return the gradient's global norm; ``update`` then scales the gradient down by it."""
         if self.config.zero_stage < 3:
             return self._zero.scaled_global_norm()
         from deepspeed.runtime.utils import combine_grad_norm_groups
@@ -169,9 +169,7 @@ class DeepSpeed(Strategy):
 
     @torch.no_grad()
     def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
-        """Send what was loaded into ``collect_state``'s tensors from rank 0; each rank takes its
-        pieces.
-        """
+        """Send the loaded tensors of ``collect_state`` from rank 0; each rank keeps its pieces."""
         for name, tensor in self.model.state_dict(keep_vars=True).items():
             if not tensor.requires_grad:
                 key = f"model.{self.find_saved_name(name)}"

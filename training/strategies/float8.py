@@ -139,7 +139,7 @@ def _convert_layer(layer: nn.Linear, settings: Float8LinearConfig) -> None:
 
 
 class Scales:
-    """Cast sharded weights of these layers to float8 before FSDP2 gathers them.
+    """Cast the sharded weights of the ``Linear`` layers to float8 before FSDP2 gathers them.
 
     FSDP2 calls two methods of a weight's part; they are replaced by torchao's, and the part
     otherwise stays a plain tensor. With a scale computed from one rank's part, the values of

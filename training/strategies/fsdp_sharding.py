@@ -186,7 +186,7 @@ def _choose_resharding(config: TrainConfig, *, last: bool) -> bool | int:
 
 
 def _shard_norms(module: nn.Module, options: dict[str, Any]) -> None:
-    """Shard those norms inside ``module`` that are in no unit yet as one unit, which computes in
+    """Shard the norms inside ``module`` that are in no unit yet, as one unit that computes in
     float32.
     """
     inside: list[nn.Module] = [m for m in _iter_free_modules(module) if isinstance(m, NORMS)]
@@ -218,7 +218,7 @@ def _schedule_prefetch(modules: Sequence[nn.Module], config: TrainConfig) -> Non
 
 @contextmanager
 def defer_gradient_sync(model: nn.Module, config: TrainConfig) -> Iterator[None]:
-    """Context for all backward passes of a step except the last."""
+    """Context for all backward passes but the last: they do not sum gradients over all ranks."""
     is_sharded = config.strategy == "fsdp" and config.gradient_accumulation == "sharded"
     # With ``sharded``, gradients are summed over ``shard`` in each pass, and over ``replicate`` in
     # the last.

@@ -75,9 +75,7 @@ def clip_gradients(
 
 
 def align_gradient(parameter: nn.Parameter) -> Tensor | None:
-    """Give the gradient its parameter's placements, if autograd left it in others, and return
-    it.
-    """
+    """Redistribute the gradient to its parameter's placements if they differ, and return it."""
     gradient = parameter.grad
     if (
         isinstance(gradient, DTensor)

@@ -38,8 +38,7 @@ TYPES = (
 
 
 def describe_tensors(tensors: Sequence[Tensor], *, requires_grad: bool) -> list[int]:
-    """Return a stage's output, described by HEADER numbers: whether gradients flow back, types and
-    shapes.
+    """Describe a stage's output by HEADER numbers: whether gradients flow back, types and shapes.
 
     Raises:
         TrainingError: the output cannot be sent, or its description is too long.
@@ -187,9 +186,7 @@ class Pipeline:
                 gradients[name] = parameter.grad = total if name == names[0] else total.clone()
 
     def iter_copies(self) -> Iterator[tuple[str, str]]:
-        """Yield (name, name of the same parameter in the last of this rank's stages that has
-        it).
-        """
+        """Yield (name, the same parameter's name in the last of this rank's stages that has it)."""
         for names, _ in self._shared_groups:
             yield from ((name, names[-1]) for name in names[:-1])
 
@@ -214,8 +211,8 @@ class Pipeline:
                 self.not_counted |= {*(own_names[name][1:] if first else own_names[name])}
 
     def _group(self, pipeline_indices: Sequence[int]) -> dist.ProcessGroup | None:
-        """Return the group of the ranks at ``pipeline_indices`` in this rank's pipeline, or None
-        if this rank is not in it.
+        """Create the group of the ranks at ``pipeline_indices`` of each pipeline; return this
+        rank's group, or None if it is in none.
         """
         own_group = None
         # torch requires every rank to create every group, including those that it is not in.

@@ -227,8 +227,8 @@ class Strategy:
             self.loss_scale.unscale_gradients(self.model.parameters(), self.gradient_world)
 
     def _note_waiting(self, gradient: Tensor) -> None:
-        """Mark the time when this rank has computed its gradients; called at the start of a
-        backward pass.
+        """Make the clock record when this rank has computed its gradients; called when a backward
+        pass starts.
 
         Autograd runs callbacks in the order of their registration at the end of a pass. DDP and
         FSDP2 register theirs, in which they wait for the other ranks, later in the pass.
@@ -310,8 +310,8 @@ class Strategy:
         return self.names.get(name, name)
 
     def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
-        """Update what depends on the values that were loaded into ``collect_state``'s tensors and
-        into these averages (tensors by name); by default nothing does.
+        """Update what depends on the loaded values of ``collect_state``'s tensors and of
+        ``averages`` (tensors by name); by default nothing does.
         """
 
     def make_meta_tensors(self) -> dict[str, Tensor]:
@@ -368,9 +368,7 @@ def find_first_names(model: nn.Module) -> dict[str, str]:
 
 
 def retie_names(model: nn.Module, names: Mapping[str, str]) -> None:
-    """Tie names again whose weights became separate parameters by splitting, but have the same
-    layout.
-    """
+    """Tie weights again that splitting made separate parameters, if they have the same layout."""
     for first, name in _find_untied(model, names):
         parameters = dict(model.named_parameters(remove_duplicate=False))
         if _read_layout(parameters[first]) == _read_layout(parameters[name]):

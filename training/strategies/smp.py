@@ -97,9 +97,7 @@ class Smp(Strategy):
         }
 
     def apply_loaded_state(self, *averages: Mapping[str, Tensor]) -> None:
-        """Send what was loaded into ``collect_state``'s tensors from rank 0; each rank takes its
-        shard.
-        """
+        """Send the loaded tensors of ``collect_state`` from rank 0; each rank keeps its shard."""
         from torch.distributed.checkpoint import state_dict
 
         options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)

@@ -46,7 +46,7 @@ FREE_OPERATORS = (
 
 
 def _is_free(operator: Any) -> bool:
-    """Return whether a call touches no element."""
+    """Return whether an operator touches no element, such as a view."""
     return getattr(operator, "is_view", False) or operator.name().startswith(FREE_OPERATORS)
 
 
@@ -136,9 +136,9 @@ class ForwardTrace:
 
 
 class Parts(TorchDispatchMode):
-    """Context in which every call counts for the part of the model that is running; a call on
-    DTensors arrives as calls on this rank's parts, one on float8 tensors as calls on the numbers
-    and their scales.
+    """Context in which each operator call is counted for the running part of the model; a call on
+    DTensors as its calls on this rank's parts, one on float8 tensors as its calls on the numbers
+    and scales.
 
     Args:
         count: number of parts; the first one is running at the beginning.
@@ -233,9 +233,7 @@ class Parts(TorchDispatchMode):
         return _find_storage(tensor)._cdata in self._weights
 
     def _leave_out(self, storage: torch.UntypedStorage) -> None:
-        """Exclude a weight converted to another type, or a view of it, because it is not an
-        activation.
-        """
+        """Do not count a weight's converted copy, or a view of it, as it is not an activation."""
         self._ignored_storages.add(storage._cdata)
         # Another storage may get the same address once this one is freed.
         weakref.finalize(storage, self._ignored_storages.discard, storage._cdata)
@@ -322,7 +320,7 @@ def trace_forward(
 
 @contextmanager
 def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None]:
-    """Context in which ``counter`` is told which block is running."""
+    """Context in which ``counter.current`` is the number of the part that is running."""
 
     def begin(number: int) -> Callable:
         """Return the hook that runs before block ``number``."""
@@ -357,8 +355,8 @@ def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None
 
 
 def _retype_tensor(tensor: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
-    """Return ``tensor``, with type ``weights`` if it is a float32 weight; on meta without its
-    values.
+    """Return ``tensor``, or on a ``device`` an empty one like it; a float32 weight gets type
+    ``weights``.
     """
     is_weight = isinstance(tensor, nn.Parameter) and tensor.dtype == torch.float32
     dtype = weights if is_weight else tensor.dtype

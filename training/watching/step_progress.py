@@ -344,7 +344,7 @@ def measure_updates(optimizer: torch.optim.Optimizer, device: torch.device) -> T
 
 
 def _iter_update_ratios(optimizer: torch.optim.Optimizer, group: dict) -> Iterator[Tensor]:
-    """Yield the update's ratio of each matrix; NaN if its weights are 0."""
+    """Yield ‖update‖ / ‖weights‖ of each weight matrix; NaN if its weights are 0."""
     beta1, beta2 = group.get("betas", (0.0, 0.0))
     for weight in group["params"]:
         state = optimizer.state.get(weight, {})
@@ -383,6 +383,6 @@ def _sample_tensor(tensor: Tensor) -> Tensor:
 
 
 def build_update_metrics(ratios: Sequence[float]) -> dict[str, float]:
-    """Return the line's metric from every rank's measurement; none where no rank has one."""
+    """Return ``update_ratio``, the median of the ranks' finite ratios; empty if there are none."""
     finite = [ratio for ratio in ratios if isfinite(ratio)]
     return {"update_ratio": median(finite)} if finite else {}

@@ -26,7 +26,7 @@ URI = "MLFLOW_TRACKING_URI"
 
 
 def build_tag(key: str) -> str:
-    """Return a tracker's name of a metric: ``loss`` becomes ``train/loss``.
+    """Return the name of a metric in a tracker: ``loss`` becomes ``train/loss``.
 
     A metric of an input or a rank, such as ``validation_loss.web``, becomes
     ``validation/loss/web``.
@@ -139,7 +139,7 @@ class MLflow:
         self._operations: list[Any] = []
 
     def begin(self, history: Sequence[Mapping[str, float]]) -> None:
-        """Begin a run, which has the training's earlier lines, too.
+        """Begin a run, and log the training's earlier lines to it.
 
         Raises:
             TrainingError: the server does not respond, or rejects the request.

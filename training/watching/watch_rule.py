@@ -45,9 +45,7 @@ class History:
     """Lines of training steps; they have a loss."""
 
     def list_last_values(self, key: str, count: int) -> list[float]:
-        """Return the values of a metric in the last ``count`` lines, from those lines that have
-        it.
-        """
+        """Return the values of metric ``key`` in the last ``count`` lines, except where missing."""
         return [line[key] for line in self.lines[-count:] if key in line]
 
     def has_warm_lines(self, count: int, plan: Plan) -> bool:

@@ -220,7 +220,7 @@ class Watch:
                 self._keep_store()
 
     def _read_lost(self) -> str:
-        """Return the failure that another rank found, or "" if there is none.
+        """Return the failure that another rank published, or "" if there is none.
 
         Used when the store ends with rank 0 and this rank waits for a rank that is alive.
         """
@@ -230,8 +230,8 @@ class Watch:
         return self._store.get(key).decode()
 
     def _end_with_reason(self, reason: str) -> None:
-        """End with another rank's finding, unless this rank's own collective fails in the next
-        beats.
+        """End with the reason that another rank published, unless this rank's own collective fails
+        in the next beats.
         """
         if not self._ending.wait(PATIENCE * BEAT):
             self._give_up(reason)
@@ -241,7 +241,7 @@ class Watch:
                 self._publish_beat()
 
     def _keep_store(self) -> None:
-        """Wait until every other rank has reported its end, or has been silent for some beats."""
+        """Keep the store until every other rank has reported its end, or was silent for a while."""
         start = time.monotonic()
         last_beats: dict[int, float] = {}
         spoke: dict[int, float] = {}
@@ -254,8 +254,8 @@ class Watch:
             time.sleep(BEAT / 10)
 
     def _find_silent(self, seconds: float) -> list[int]:
-        """Return the ranks that have not ended, and gave no sign of life for ``seconds`` and
-        during this call.
+        """Return the ranks that have not ended, and sent no beat for ``seconds`` and during this
+        call.
         """
         before = self._read_beats()
         late = [rank for rank, beat in before.items() if time.time() - beat >= seconds]
@@ -399,7 +399,7 @@ class Watch:
         return LostRankError(message + self._dump())
 
     def _wait_for_finding(self) -> str:
-        """Return what another rank found that ends because of a third one; "" if none does.
+        """Wait until another rank reports why it lost a third one; return that, or "" if none does.
 
         gloo closes a rank's connections when its collective times out, and that rank then searches
         for some beats.
@@ -420,7 +420,7 @@ class Watch:
         return f"fell silent for {self._timeout} s"
 
     def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
-        """Return ``rank 1 (…) fell silent for 120 s; last seen in step 13, rank 0 in step 14``."""
+        """Describe ranks: ``rank 1 (…) fell silent for 120 s; last seen in step 13, …``."""
         entries = self._read("rank", self._attempt.number if attempt is None else attempt)
         names = ", ".join(_describe_rank(rank, entries[rank]) for rank in ranks)
         step = min((entries[rank] or {}).get("step", 0) for rank in ranks) + 1
@@ -436,7 +436,7 @@ class Watch:
         return ""
 
     def _describe_waits(self, answers: Mapping[int, Mapping[str, Any]]) -> str:
-        """Return the message for the case that all ranks are alive.
+        """Describe what the ranks wait for if all of them are alive.
 
         According to their responses, one does something else, or they are in different collectives.
         """
@@ -451,7 +451,7 @@ class Watch:
         )
 
     def _read(self, kind: str, attempt: int) -> list[dict[str, Any] | None]:
-        """Return what every rank wrote, or None for a rank that wrote nothing.
+        """Return every rank's entry of this kind in the store, or None for a rank that wrote none.
 
         If all wrote, this takes only two requests, because there may be many ranks.
         """

@@ -1,4 +1,4 @@
-"""Decide when a rule reports: once when its problem begins, and again only after a long absence."""
+"""Run the watch rules on each metric line; a rule that reported is quiet until its problem ends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,7 +51,7 @@ def read_watching(text: str) -> Watching:
         raise TrainingError(f"watch: {problems}; see the recipe's train.watch") from None
 
 
-GONE = 20
+QUIET_CHECKS = 20
 """Number of checks of a rule without a finding after which it may report again."""
 
 REPLAYED_LINES = 200
@@ -126,7 +126,7 @@ class Watcher:
         ]
 
     def _find_new(self, line: Line) -> list[tuple[str, Finding]]:
-        """Store a training line; return the findings that are new."""
+        """Store a training line; return the findings to report: those of rules that were quiet."""
         if "loss" not in line:
             return []
         self.history.lines.append(line)
@@ -136,10 +136,10 @@ class Watcher:
             if settings.action == "off":
                 continue
             if (finding := rule.check(self.history, settings, self.plan)) is None:
-                # After GONE checks without a finding the rule may report again.
+                # After QUIET_CHECKS checks without a finding the rule may report again.
                 if name in self._quiet_runs:
                     self._quiet_runs[name] += 1
-                    if self._quiet_runs[name] >= GONE:
+                    if self._quiet_runs[name] >= QUIET_CHECKS:
                         del self._quiet_runs[name]
                 continue
             if name not in self._quiet_runs:

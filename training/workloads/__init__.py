@@ -79,7 +79,8 @@ class Packing(Protocol):
     def files(self) -> Mapping[str, bytes]:
         """Return files that must be stored with the dataset, by name."""
 
-    def packer(self) -> Packer: ...
+    def packer(self) -> Packer:
+        """Return a packer for the records of one raw object and split."""
 
     @property
     def example_fields(self) -> "Mapping[str, Field]":
@@ -89,7 +90,7 @@ class Packing(Protocol):
         """
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
-        """Yield the same as ``Workload.examples``, without torch. Optional.
+        """Yield the same blocks as ``Workload.examples``, without torch. Optional.
 
         ``WorkloadSpec.has_summary`` says that it exists.
         """
@@ -293,7 +294,8 @@ class Workload(Protocol):
         """
 
     def examples(self, dataset: "Dataset") -> "Iterator[Block]":
-        """Yield ``example`` of every example of any split, and ``group`` if the data have groups.
+        """Yield blocks with a row for each example of any split: ``example``, a hash of its
+        content, and ``group`` if the data have groups.
 
         Equal content has equal ``example``, also in different splits, so that leaked examples are
         found.

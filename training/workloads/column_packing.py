@@ -197,8 +197,8 @@ BITS = np.finfo(np.float64).nmant + 1
 
 
 def choose_number_type(dtype: str) -> pa.DataType:
-    """Return the type of a column's numbers in record batches: an integer dtype itself,
-    otherwise float64.
+    """Return the Arrow type of a column's numbers in record batches: that of an integer ``dtype``
+    itself, otherwise float64.
     """
     kind = pa.from_numpy_dtype(np.dtype(dtype))
     return kind if pa.types.is_integer(kind) else pa.float64()
@@ -215,7 +215,7 @@ TYPES: dict[str, Callable[[Column], pa.DataType]] = {
 
 
 def record_type(column: Column) -> pa.DataType:
-    """Return the type of a column's values in record batches."""
+    """Return the Arrow type of a column's values in record batches."""
     return TYPES[column.kind](column)
 
 
@@ -297,7 +297,7 @@ class EncodedColumn:
 
 
 class Codes:
-    """Hash the values of a dictionary only once if it occurs again with other rows.
+    """Hashes of string columns; the values of a dictionary that occurs again are not hashed again.
 
     It does occur again: three splits share a batch's dictionary, and so do the batches of a Parquet
     row group.

@@ -233,7 +233,7 @@ def _build_model_fields(
     tokens: str | None,
     fine_tune: bool,
 ) -> dict[str, Any]:
-    """Return the question's fields for a published model, for shapes, or for a model's size."""
+    """Return fields of ``Question`` for a published model, for shapes, or for a model's size."""
     fields, layout = _split_assignments(settings)
     offers = filter_by_precision(offers, layout.get("precision", "bf16").split(","))
     model = _make_setting({**fields, **options}, architecture, shapes, offers[0].machine.gpu)
@@ -262,7 +262,7 @@ def _build_model_fields(
 
 
 def _split_assignments(assignments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return (fields of the training, choices of layouts) from the values of --set."""
+    """Split the values of --set into (fields of the training run, choices for layout fields)."""
     values = parse_pairs("--set", assignments)
     layout = {name: values.pop(name) for name in [*values] if name in LAYOUT_FIELDS}
     for name in values:
@@ -283,7 +283,7 @@ def _split_assignments(assignments: Sequence[str]) -> tuple[dict[str, str], dict
 def _make_setting(
     fields: Mapping[str, Any], model: Model | None, shapes: Shapes | None, gpu: str
 ) -> Setting:
-    """Return the training's setting, from a published model's shape, from shapes, or from fields.
+    """Return the setting of the training run, from a published model, from shapes, or from fields.
 
     Raises:
         RecipeError: a field is missing, unknown or wrong.
@@ -297,7 +297,7 @@ def _make_setting(
 
 
 def _read_setting(path: Path) -> Setting:
-    """Read from a file the setting of the run to learn from, for jobs that do not contain it."""
+    """Read the file of --setting: the setting of measured jobs that do not contain their own."""
     try:
         return Setting.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:
@@ -328,7 +328,7 @@ def _choose_tokens(text: str | None, model: Model | None) -> float:
 
 
 def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
-    """Return the question's fields that correct predictions by the user's own training runs.
+    """Return fields of ``Question`` that correct predictions by the user's own training runs.
 
     They are empty if the working directory has no calibration.
     """
@@ -344,7 +344,7 @@ def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
 
 
 def _parse_space(assignments: Mapping[str, str]) -> Space:
-    """Return the layouts to choose from; values that are given for a field (``4,8``) are sorted.
+    """Parse the values to try for each layout field, such as ``4,8``, and sort them.
 
     Raises:
         RecipeError: a value is invalid.

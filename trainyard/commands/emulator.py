@@ -114,7 +114,7 @@ def main(
 
 @contextlib.contextmanager
 def _run_console(endpoint: Endpoint) -> Iterator[None]:
-    """Run the console in a process of its own during the block. It prints its address on stderr."""
+    """Run the console in a separate process during the block. It prints its address on stderr."""
     environment = {
         name: os.environ[name]
         for name in os.environ
@@ -129,7 +129,7 @@ def _run_console(endpoint: Endpoint) -> Iterator[None]:
 
 
 def _find_foreign_settings(endpoint: Endpoint) -> list[str]:
-    """Return the environment variables that would override the emulator's."""
+    """Return the environment variables that would override those of the endpoint."""
     return list_foreign_variables(os.environ, endpoint.env)
 
 

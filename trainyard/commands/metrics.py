@@ -37,7 +37,7 @@ def _find_emulator_token() -> str:
 
 
 def _find_emulator() -> tuple[str, str]:
-    """Return (address without scheme, secret) of the emulator in the environment.
+    """Return (host and port, secret access key) of the emulator that the environment names.
 
     Raises:
         ServiceError: the environment does not point at an emulator on this machine.

@@ -38,7 +38,7 @@ CHANGES = 2
 
 @dataclass(frozen=True, slots=True)
 class PlanSubject:
-    """How to make and show the plan of a definition or a pipeline, or of an application's own."""
+    """Functions that make a plan, convert it to JSON, and check it after it was shown."""
 
     make: Callable[[], Plan]
     as_json: Callable[[Plan], Mapping[str, Any]] = Plan.as_json
@@ -68,7 +68,7 @@ def main(
 
 
 def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) -> Plan:
-    """Return the plan of a pipeline as it is deployed, or with another definition."""
+    """Return the plan of a pipeline: with its deployed definition, or with the one in the file."""
     body = read_definition_text(definition, None if definition else pipeline, region)
     name = pipeline or (definition.stem if definition else "")
     refuse_errors(body, str(definition or pipeline))

@@ -131,7 +131,7 @@ def _run(command: list[str]) -> int:
 
 
 def _wait_for_executions(start_time: datetime) -> int:
-    """Wait for everything that still runs.
+    """Wait for all executions and jobs that still run.
 
     Return 1 if an execution started since ``start_time``, or one that was waited for, or a job has
     failed, otherwise 0.
@@ -202,7 +202,7 @@ def _wait_for_jobs(sagemaker: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """One ``s3://bucket/key=FILE`` of --put. Each file of a folder is put below the key."""
+    """A value ``s3://bucket/key=FILE`` of --put. The files of a folder are put below the key."""
 
     bucket: str
     key: str
@@ -221,7 +221,7 @@ class Put:
 
 
 def parse_put(text: str) -> Put:
-    """Parse one ``--put``.
+    """Parse a value of ``--put``, such as ``s3://bucket/key=FILE``.
 
     Raises:
         EmulatorError: the text is not of the form s3://bucket/key=FILE, or FILE does not exist.
@@ -249,7 +249,7 @@ def upload_run_files(s3: Any, puts: list[Put]) -> Iterator[str]:
 
 
 def describe_misses(objects: Any) -> list[str]:
-    """Return messages about requested objects whose buckets do not exist here."""
+    """Return messages about objects that were requested from buckets that do not exist here."""
     missing = [address for address in objects.missing_buckets if not objects.has_bucket(address[0])]
     names = [f"s3://{bucket}/{key}" if key else f"s3://{bucket}" for bucket, key in missing]
     if not names:

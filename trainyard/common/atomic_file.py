@@ -32,7 +32,7 @@ REMEDIES = {
 def make_storage_error(
     path: Path, error: OSError, size: int = 0, freed_bytes: int = 0
 ) -> StorageError:
-    """Return the error to raise instead of one whose ``errno`` is in ``REMEDIES``.
+    """Return the StorageError to raise instead of an error whose ``errno`` is in ``REMEDIES``.
 
     Args:
         path: file that cannot be written.
@@ -55,7 +55,7 @@ def make_storage_error(
 
 @contextmanager
 def storage_errors(path: Path, size: int = 0) -> Iterator[None]:
-    """Translate errors of the block, which writes something to ``path`` by any means.
+    """Translate errors of the block, which writes to ``path``.
 
     Raises:
         StorageError: the disk is full, or a quota or a limit is reached.
@@ -87,7 +87,7 @@ class _Descriptor(io.FileIO):
 
 
 class Draft:
-    """A file that does not have its name yet: write ``file``, then ``finish`` or ``discard``.
+    """A file under a temporary name: write to ``file``, then call ``finish`` or ``discard``.
 
     A ``with`` block provides ``file``. It finishes the file at the end, and discards it on an
     error. The temporary name is unique, because a process that was believed dead may still be
@@ -107,7 +107,7 @@ class Draft:
         self.file: BinaryIO = io.BufferedWriter(_Descriptor(descriptor, path, size))
 
     def finish(self, *, durable: bool = True) -> None:
-        """Rename the draft to its target. It may be called from another thread than the writer's.
+        """Rename the draft to its target. A thread other than the writer's may call this.
 
         Args:
             durable: True if the content, and then the name, must survive a power failure.
@@ -153,7 +153,7 @@ class Draft:
 
 
 def write_draft(path: Path, *parts: str | bytes | memoryview) -> Draft:
-    """Write a draft of all parts and return it. ``finish`` waits for the disk and renames it."""
+    """Write all parts to a draft and return it. Its ``finish`` flushes and renames it."""
     views = [memoryview(part.encode() if isinstance(part, str) else part) for part in parts]
     draft = Draft(path, size=sum(part.nbytes for part in views))
     try:
@@ -167,7 +167,7 @@ def write_draft(path: Path, *parts: str | bytes | memoryview) -> Draft:
 
 
 def write(path: Path, *parts: str | bytes | memoryview) -> None:
-    """Replace ``path`` by the parts (text as UTF-8), atomically. Its folder must exist."""
+    """Replace ``path`` atomically by the parts (text as UTF-8). Its folder must exist."""
     write_draft(path, *parts).finish()
 
 

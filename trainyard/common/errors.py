@@ -26,7 +26,7 @@ FEW = 5
 
 
 class TrainyardError(Exception):
-    """Base class of the tree. It is caught only in the main function of a command or step."""
+    """Base class of these errors. Only the main function of a command or step catches it."""
 
 
 class RecipeError(TrainyardError):

@@ -43,7 +43,7 @@ def lines_sha256(lines: Iterable[str]) -> str:
 
 
 def files_sha256(hashes: Mapping[str, str]) -> str:
-    """Return one hash of several files ({name: hash}): that of the output of ``sha256sum``."""
+    """Return one SHA-256 for several files ({name: hash}): that of ``sha256sum``'s output lines."""
     return lines_sha256(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
 
 

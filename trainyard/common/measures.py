@@ -54,7 +54,7 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A value of one series at one time. Of a summary, ``value`` is the sum of ``count`` values."""
+    """A value of one series at one time. In a summary, ``value`` is the sum of ``count`` values."""
 
     labels: Labels
     value: float
@@ -68,7 +68,7 @@ _OUTCOMES = ("Started", "Succeeded", "Failed", "Stopped")
 
 
 def _make_outcome_sources(word: str) -> tuple[Source, ...]:
-    """Return one source per outcome, each with a label for it."""
+    """Return a source for each outcome of ``word``, which is ``Execution`` or ``Step``."""
     return tuple(
         Source(PIPELINES, f"{word}{outcome}", labels={"outcome": outcome.lower()})
         for outcome in _OUTCOMES
@@ -103,7 +103,7 @@ OF_SERVICE = (
 def _make_measure(
     name: str, says: str, *keys: str, scale: float = 1.0, metric: str = ""
 ) -> Measure:
-    """Return a measure of the metric lines of a training job.
+    """Return a measure whose values are from the metric lines of a training job.
 
     With several keys, each key's name is a label ``part``.
     """

@@ -48,7 +48,7 @@ def unpack_tar(tar: tarfile.TarFile, folder: Path) -> None:
 
 
 def _create_links(folder: Path, links: dict[str, str], files: set[str]) -> None:
-    """Create the links, each one after its target exists; ``files`` has the existing ones."""
+    """Create each link after its target exists, and add it to ``files``, the existing files."""
     while ready := {
         name: resolution for name in links if (resolution := _resolve_link(links, name, files))
     }:
@@ -63,7 +63,7 @@ def _create_links(folder: Path, links: dict[str, str], files: set[str]) -> None:
 
 
 def _resolve_link(links: dict[str, str], name: str, files: set[str]) -> dict[str, str]:
-    """Return each file that the link ``name`` leads to, with the path that it gets by the link.
+    """Return a mapping of each file that the link ``name`` leads to, to its path via the link.
 
     Return nothing while files of the linked folder may still be created by another link.
     """

@@ -44,7 +44,7 @@ _DEFAULT_NAME = re.compile(r"execution-\d{13}")
 
 
 def run_title(pipeline: str, name: str, start_time: datetime | None, execution: str) -> str:
-    """Return the name that the user gave the execution, or its pipeline and time of start."""
+    """Return the name that the user gave the execution, or its pipeline and start time."""
     if name and name != execution and not _DEFAULT_NAME.fullmatch(name):
         return name
     return f"{pipeline} {start_time.astimezone():%d %b %H:%M}" if start_time else execution
@@ -64,7 +64,7 @@ class Snapshot:
 
     @property
     def is_ended(self) -> bool:
-        """Return whether no part of the execution runs any more."""
+        """Return whether the execution has ended."""
         return self.status in END_STATUSES
 
     def format_title(self, pipeline: str, execution: str) -> str:
@@ -152,7 +152,7 @@ class Account:
             return cast(Result, answer.value)
 
     def read_later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
-        """Return the result of ``read``, which is called once, in the background.
+        """Call ``read`` once for ``key``, in the background, and return its result.
 
         Until the result is known, return ``instead``, and make the browser ask for the page again.
         """
@@ -170,11 +170,11 @@ class Account:
         return instead
 
     def close(self) -> None:
-        """Drop the background reads that have not started. Further ones will fail."""
+        """Cancel the background reads that have not started. Further ones will fail."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def forget(self) -> None:
-        """Drop all cached responses. Call it after something was changed."""
+        """Clear the cache. To be called after something was changed."""
         with self._lock:
             self._answers.clear()
 
@@ -271,13 +271,13 @@ def _format_operation(operation: str, request: Mapping[str, Any]) -> str:
 
 
 def read_items(read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """Return what ``read`` returns for each item, in order. Several are read at a time."""
+    """Call ``read`` for each item, several at a time; return the results in order."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(read, items))
 
 
 def ask_again() -> None:
-    """Make the browser ask for the current page again, because a part of it is still being read."""
+    """Mark the current page as unfinished, so that the browser soon requests it again."""
     g.unfinished = True
 
 

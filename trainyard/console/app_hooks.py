@@ -71,7 +71,7 @@ def create_environment(folder: Path, **filters: Callable[..., Any]) -> Environme
 
 
 def embed_svg(svg: str | None, description: str) -> Markup:
-    """Return an ``img`` with a picture drawn elsewhere, e.g. by matplotlib; empty without one.
+    """Return an ``img`` element with an SVG picture, such as matplotlib's; empty without one.
 
     The picture is in an ``img`` so that its styles are allowed: the page itself allows only its own
     style sheet.

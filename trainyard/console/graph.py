@@ -111,7 +111,7 @@ def build_flow(document: Mapping[str, Any], status: str, started_steps: Sequence
 def _build_node(
     name: str, definition: StepDefinition | None, step: Step | None, unbegun: str
 ) -> Node:
-    """Return the node; ``unbegun`` is its status if it has no step of the execution."""
+    """Return a step's node; ``unbegun`` is its status if the execution has not started the step."""
     document = definition.document if definition else {}
     status = step.status if step else unbegun
     if step and status == "Executing" and step.metadata.get("Callback", {}).get("CallbackToken"):
@@ -258,7 +258,7 @@ class Graph:
 def draw_graph(
     flow: Flow, critical: Collection[tuple[str, str]], path: Collection[str]
 ) -> Graph | None:
-    """Return the picture, or None if there are no steps.
+    """Return the picture of the graph, or None if there are no steps.
 
     ``critical`` has the edges along the critical ``path``.
     """
@@ -422,7 +422,7 @@ def build_timeline(
 
 
 def _choose_ticks(origin: datetime, widest: float, runs: bool) -> tuple[list[Tick], float]:
-    """Return the ticks and the seconds to show: up to the next tick while the execution runs."""
+    """Return (ticks, chart length in seconds); while the execution runs, up to the next tick."""
     days = (86400 * 2**power for power in count())
     every = next(seconds for seconds in chain(NICE, days) if widest / seconds < TICKS)
     span = math.ceil(widest * 1.02 / every) * every if runs else widest * 1.02

@@ -38,7 +38,7 @@ class Stream:
 
     @property
     def suffix(self) -> str:
-        """Return the part of the name after the job's, such as ``algo-1-1700000000``."""
+        """Return the part of the name after the job's name, such as ``algo-1-1700000000``."""
         return self.name.partition("/")[2]
 
     @property
@@ -200,19 +200,19 @@ class Page:
 
 def read_beginning(account: Account, stream: Stream, count: int) -> Page:
     """Return the first ``count`` lines."""
-    lines, is_more = _read_lines(account, stream, count, forth=True)
+    lines, is_more = _read_lines(account, stream, count, forward=True)
     return Page(lines, False, is_more)
 
 
 def read_end(account: Account, stream: Stream, count: int) -> Page:
     """Return the last ``count`` lines, and the token to read the lines that will follow."""
-    how = {"limit": _compute_request_limit(count), "startFromHead": False}
-    last = fetch_log_events(account, stream, **how)
+    request = {"limit": _compute_request_limit(count), "startFromHead": False}
+    last = fetch_log_events(account, stream, **request)
     back = last.get("nextBackwardToken", "")
     lines = [Line.from_event(item) for item in reversed(last.get("events", []))]
     # Read one line more than is shown, to know whether there are older ones.
     if len(lines) <= count and back:
-        earlier = iter_events(account, stream, **how, nextToken=back)
+        earlier = iter_events(account, stream, **request, nextToken=back)
         lines += map(Line.from_event, islice(earlier, count + 1 - len(lines)))
     token = last.get("nextForwardToken", "")
     return Page(tuple(lines[:count][::-1]), len(lines) > count, False, token)
@@ -228,13 +228,13 @@ def read_newer(account: Account, stream: Stream, token: str) -> tuple[list[Line]
 
 def read_before(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return up to ``count`` lines before that line."""
-    lines, is_more = _read_lines(account, stream, count, forth=False, line=line)
+    lines, is_more = _read_lines(account, stream, count, forward=False, line=line)
     return Page(lines, is_more, True)
 
 
 def read_after(account: Account, stream: Stream, line: str, count: int) -> Page:
     """Return up to ``count`` lines after that line."""
-    lines, is_more = _read_lines(account, stream, count, forth=True, line=line)
+    lines, is_more = _read_lines(account, stream, count, forward=True, line=line)
     return Page(lines, True, is_more)
 
 
@@ -259,25 +259,26 @@ def find_event(account: Account, stream: Stream, line: str) -> dict[str, Any]:
 
 
 def _read_lines(
-    account: Account, stream: Stream, count: int, *, forth: bool, line: str = ""
+    account: Account, stream: Stream, count: int, *, forward: bool, line: str = ""
 ) -> tuple[tuple[Line, ...], bool]:
     """Return up to ``count`` lines in the log's order, and whether there are more.
 
-    They are read forwards if ``forth``, otherwise backwards: from that line, or from the log's
+    They are read forwards if ``forward``, otherwise backwards: from that line, or from the log's
     start or end if ``line`` is empty.
     """
     timestamp = _parse_line_time(line) if line else 0
-    how: dict[str, Any] = {"startFromHead": forth, "limit": _compute_request_limit(count)}
-    how |= {} if not line else {"startTime": timestamp} if forth else {"endTime": timestamp + 1}
-    lines = map(Line.from_event, iter_events(account, stream, **how))
+    request: dict[str, Any] = {"startFromHead": forward, "limit": _compute_request_limit(count)}
+    if line:
+        request |= {"startTime": timestamp} if forward else {"endTime": timestamp + 1}
+    lines = map(Line.from_event, iter_events(account, stream, **request))
     some = list(islice(_skip_past(lines, line, timestamp) if line else lines, count + 1))
-    return tuple(some[:count][:: 1 if forth else -1]), len(some) > count
+    return tuple(some[:count][:: 1 if forward else -1]), len(some) > count
 
 
 def _skip_past(lines: Iterable[Line], line: str, timestamp: int) -> Iterator[Line]:
     """Yield the lines that come after that line in the order of reading.
 
-    ``timestamp`` is the line's. Other lines may have the same one.
+    ``timestamp`` is the line's time. Other lines may have the same time.
     """
     is_past = False
     for log_line in lines:
@@ -295,30 +296,30 @@ def _compute_request_limit(count: int) -> int:
 
 
 def iter_events(
-    account: Account, stream: Stream, pages: int | None = PAGES, **how: Any
+    account: Account, stream: Stream, pages: int | None = PAGES, **request: Any
 ) -> Iterator[dict[str, Any]]:
     """Yield events in the direction of ``startFromHead``, from at most ``pages`` requests.
 
-    ``how`` has further arguments of GetLogEvents; ``pages`` None means no limit. CloudWatch marks
-    the end by repeating the token.
+    ``request`` has further arguments of GetLogEvents; ``pages`` None means no limit. CloudWatch
+    marks the end by repeating the token.
     """
-    forth = how["startFromHead"]
+    is_forward = request["startFromHead"]
     page_count = 0
     while pages is None or page_count < pages:
-        page = fetch_log_events(account, stream, **how)
+        page = fetch_log_events(account, stream, **request)
         items = page.get("events", [])
-        yield from items if forth else reversed(items)
-        following = page.get("nextForwardToken" if forth else "nextBackwardToken")
-        if not following or following == how.get("nextToken"):
+        yield from items if is_forward else reversed(items)
+        following = page.get("nextForwardToken" if is_forward else "nextBackwardToken")
+        if not following or following == request.get("nextToken"):
             return
-        how["nextToken"], page_count = following, page_count + 1
+        request["nextToken"], page_count = following, page_count + 1
 
 
-def fetch_log_events(account: Account, stream: Stream, **how: Any) -> dict[str, Any]:
+def fetch_log_events(account: Account, stream: Stream, **request: Any) -> dict[str, Any]:
     """Return the response of GetLogEvents."""
     with service_errors(f"reading log stream {stream.name}"):
         response: dict[str, Any] = account.logs.get_log_events(
-            logGroupName=stream.group, logStreamName=stream.name, **how
+            logGroupName=stream.group, logStreamName=stream.name, **request
         )
         return response
 

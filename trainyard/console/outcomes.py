@@ -151,15 +151,13 @@ def compute_step_costs(
     return costs_by_step
 
 
-def sum_costs(of_steps: Mapping[str, Spent | None]) -> Cost:
+def sum_costs(costs_by_step: Mapping[str, Spent | None]) -> Cost:
     """Return the sum of the steps' costs."""
-    known_costs = [step_cost for step_cost in of_steps.values() if step_cost]
+    known_costs = [step_cost for step_cost in costs_by_step.values() if step_cost]
     return Cost(
         so_far=sum(step_cost.usd or 0.0 for step_cost in known_costs),
         a_second=sum(step_cost.usd_a_second or 0.0 for step_cost in known_costs),
-        unknown=tuple(
-            n for n, step_cost in of_steps.items() if step_cost is None or step_cost.usd is None
-        ),
+        unknown=tuple(n for n, cost in costs_by_step.items() if cost is None or cost.usd is None),
         estimated=any(step_cost.estimated for step_cost in known_costs),
     )
 
@@ -296,7 +294,7 @@ def render_time(when: datetime | None) -> Markup:
 
 
 def render_duration(start_time: datetime | None, end_time: datetime | None) -> Markup:
-    """Return a duration, empty if it has not started.
+    """Return a duration as HTML; empty if it has not started.
 
     If it has not ended, the browser counts it up.
     """
@@ -319,7 +317,7 @@ def format_usd(amount: float | None) -> str:
 
 
 def render_cost(amount: float | None, a_second: float | None) -> Markup:
-    """Return a sum. If it grows by ``a_second`` USD per second, the browser counts it up."""
+    """Return USD as HTML. If the sum grows by ``a_second`` per second, the browser counts it up."""
     if amount is None:
         return Markup()
     if not a_second:
@@ -345,7 +343,7 @@ def dump_exact_json(value: Any) -> str:
 
 
 def format_number(value: Any) -> str:
-    """Return a number with six digits, ``nan`` and ``inf`` as such, and other values as text."""
+    """Return a number as text with six significant digits, or any other value as text."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "" if value is None else str(value)
     return f"{value:,.6g}"

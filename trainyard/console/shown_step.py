@@ -150,7 +150,7 @@ class StepView:
 
 
 def run_values(view: StepView) -> RunValues:
-    """Return the values that the expressions of the step's execution evaluate to."""
+    """Return the scope that resolves expressions to the values of the step's execution."""
     account = view.account
 
     def read(uri: str) -> bytes:
@@ -253,7 +253,7 @@ def list_attempts(account: Account, snapshot: Snapshot, step: Step) -> Attempts:
 def _list_job_names(account: Account, resource: Resource, others: set[str]) -> list[str]:
     """Return the names of the step's jobs in the order of their creation.
 
-    Return only the name of the last job if the earlier ones cannot be told from other steps' jobs.
+    Return only the last job's name if the earlier jobs may belong to other steps.
     """
     match = _NAME.fullmatch(resource.name)
     if match is None:
@@ -327,7 +327,7 @@ def list_places(description: Mapping[str, Any], job: str = "") -> list[UsedUri]:
 
 
 def _iter_places(description: Mapping[str, Any], job: str) -> Iterator[UsedUri]:
-    """Iterate over the places, each URI once for each use."""
+    """Iterate over the S3 URIs in a description, each one once per use (input or output)."""
     pairs = set()
     # ``flatten_fields`` takes JSON types only; a time contains no URI, so its text is good enough.
     texts = json.loads(json.dumps(description, default=str))

@@ -54,8 +54,8 @@ _START_S = 10  # maximum seconds until an emulator that has locked its state wri
 
 @contextlib.contextmanager
 def announce_endpoint(url: str, state: Path) -> Iterator[None]:
-    """Context in which the state directory contains the URL at which it is served. The access key
-    is stored in the same directory.
+    """Write the endpoint's URL into the state directory, which also has the access key; remove it
+    when the ``with`` block ends.
     """
     draft = Draft(state / ADDRESS, mode=0o600)
     draft.file.write(url.encode())
@@ -67,7 +67,7 @@ def announce_endpoint(url: str, state: Path) -> Iterator[None]:
 
 
 def find_running_environment(state: Path) -> dict[str, str] | None:
-    """Return the variables for the emulator that serves the state directory in another process.
+    """Return the variables for clients of the emulator that another process runs on ``state``.
     Return None if there is none.
 
     Raises:
@@ -125,8 +125,8 @@ def list_foreign_variables(outer: Mapping[str, str], replacements: Mapping[str, 
 
 @contextlib.contextmanager
 def apply_environment(replacements: Mapping[str, str]) -> Iterator[None]:
-    """Context in which this process's environment has ``replacements``, and no variable that leads
-    to AWS.
+    """Set ``replacements``, and unset the variables that lead to AWS, in this process's environment
+    inside the ``with`` block.
     """
     names = {*replacements, *list_foreign_variables(os.environ, replacements)}
     before = {name: os.environ[name] for name in names if name in os.environ}
@@ -150,7 +150,7 @@ def _write_empty(path: Path) -> str:
 
 
 class Access:
-    """The access of one container, or of one job on all its nodes."""
+    """The endpoint and credentials of one container, or of all nodes of one job."""
 
     def __init__(self, aws: Aws, loan: Loan) -> None:
         self._aws, self._loan = aws, loan
@@ -184,8 +184,7 @@ class Access:
 
 @contextlib.contextmanager
 def grant_access(aws: Aws, role: str, is_isolated: bool) -> Iterator[Access | None]:
-    """Yield the access of a container with that role. Its credentials are revoked when the context
-    ends.
+    """Yield the access of a container with the role ``role``. Revoke its credentials at the end.
 
     ``is_isolated``: EnableNetworkIsolation is set, so the container has no access and None is
     yielded.

@@ -83,8 +83,8 @@ def set_aside(state: Path) -> None:
 
 
 def refuse_pruning(state: Path) -> None:
-    """Raise EmulatorError if documents have been set aside, because it is not known what they
-    refer to.
+    """Raise EmulatorError if documents have been set aside, because they may refer to what pruning
+    would delete.
     """
     for folder in [root / FOLDER for root in list_world_folders(state)]:
         if files := [path for path in folder.rglob("*") if path.is_file()]:

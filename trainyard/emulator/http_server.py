@@ -55,14 +55,14 @@ class Server(ThreadedWSGIServer):
         self._thread.start()
 
     def serve_socket(self, listening: socket.socket) -> None:
-        """Serve connections to ``listening``, too, until it is shut down or closed.
+        """Also serve connections to the socket ``listening``, until it is shut down or closed.
 
         The socket may belong to another network, which is that of a job.
         """
         threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
 
     def _accept(self, listening: socket.socket) -> None:
-        """Serve connections until the socket is shut down or closed."""
+        """Accept and serve connections until the socket is shut down or closed."""
         while True:
             try:
                 connection, address = listening.accept()
@@ -151,8 +151,8 @@ class Handler(WSGIRequestHandler):
         self._drain(body)
 
     def _open_body(self, environ: dict) -> LimitedStream | None:
-        """Return the body as a stream that ends by itself. Return None for a chunked body, which
-        already does.
+        """Return the body as a stream that ends after Content-Length bytes. Return None for a
+        chunked body, whose stream ends by itself.
         """
         if environ.get("wsgi.input_terminated"):
             self.close_connection = True
@@ -179,7 +179,7 @@ class Handler(WSGIRequestHandler):
                 self.wfile.write(part)
 
     def _drain(self, body: LimitedStream | None) -> None:
-        """Read what is left of the body, so that the connection can be kept; else close it."""
+        """Read the rest of the body to keep the connection open. Close it if the rest is long."""
         if body is None or self.close_connection:
             return
         if body.limit - body.tell() > _DRAIN:

@@ -51,7 +51,7 @@ EVERY = 1.0  # seconds between attempts
 
 
 class RepeatedWrite:
-    """When called, calls ``write``; if that fails, repeats it in a thread until it succeeds.
+    """A callable that calls ``write``. If that fails, a thread repeats it until it succeeds.
 
     It is for events that have already happened, such as the end of a job: a full disk must neither
     undo nor hide them. Other records are written before the response to a request is sent, so that

@@ -61,12 +61,12 @@ def enter_scope(name: str, account_id: str = "") -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def use_caller(by: Callable[[], str]) -> Iterator[None]:
+def use_caller(find_arn: Callable[[], str]) -> Iterator[None]:
     """Set the user or session that makes the request, inside the ``with`` block.
 
-    ``by`` returns its ARN. It is a function, because few requests need the ARN.
+    ``find_arn`` returns its ARN. It is a function, because few requests need the ARN.
     """
-    token = _caller.set(by)
+    token = _caller.set(find_arn)
     try:
         yield
     finally:
@@ -141,7 +141,7 @@ class ApiError(Exception):
 
     @property
     def fault(self) -> str:
-        """The first words of a job's FailureReason, which say whose fault it is."""
+        """The prefix of a job's FailureReason: ``ClientError`` or ``InternalServerError``."""
         return "InternalServerError" if self.status >= 500 else "ClientError"
 
 
@@ -194,7 +194,7 @@ def sort_items(
 
 
 def is_listed(request: dict, name: str, creation_time: float, modification_time: float) -> bool:
-    """Return whether an item passes a List... request's filters by its name and its times."""
+    """Return whether an item passes the filters by name and time in a List... request."""
     return (
         request.get("NameContains", "").lower() in name.lower()
         and request.get("CreationTimeAfter", creation_time) <= creation_time

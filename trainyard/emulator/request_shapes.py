@@ -79,7 +79,7 @@ def _lower_first_letter(name: str) -> str:
 
 
 def _iter_limit_faults(value: Any, limits: dict) -> Iterator[str]:
-    """Iterate over the limits (enum, size, pattern) that a value breaks, in SageMaker's words."""
+    """Iterate over SageMaker's messages for the limits that a value violates."""
     if limits.get("enum") and isinstance(value, str) and value not in limits["enum"]:
         yield f"Member must satisfy enum value set: [{', '.join(limits['enum'])}]"
     size = len(value) if isinstance(value, str | list) else value
@@ -131,7 +131,7 @@ Check = Callable[[], object]
 
 
 class UndecidedError(Exception):
-    """A check needed the value of an expression."""
+    """A check needs the value of an expression, which is unknown."""
 
 
 class Unknown:

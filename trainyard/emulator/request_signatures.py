@@ -239,7 +239,7 @@ def _check_payload(
 
 
 def _check_version_2(request: Request, secret: Callable[[str], str | None], now: float) -> None:
-    """Check a presigned URL of the form that boto3 creates in us-east-1 without s3v4."""
+    """Check a URL presigned with version 2, as boto3 does in us-east-1 without s3v4."""
     query = request.args
     credentials = _find_credentials(query["AWSAccessKeyId"], secret)
     if not query["Expires"].isdecimal() or now > int(query["Expires"]):

@@ -18,7 +18,7 @@ _GREEDY, _PLAIN = r"(?P<{}>.+)", r"(?P<{}>[^/]+)"
 
 
 class Rest:
-    """The protocol of one service."""
+    """The REST protocol of the service ``service``, according to botocore's model."""
 
     def __init__(self, service: str) -> None:
         self._service = service
@@ -26,7 +26,7 @@ class Rest:
     def answer(
         self, request: Request, operations: Mapping[str, Callable[[dict], dict]]
     ) -> Response:
-        """Return the response of one of ``operations``; refuse any other operation."""
+        """Perform the request with one of ``operations``. Refuse any other operation."""
         try:
             operation, path = self.find(request)
             if operation is None:
@@ -151,7 +151,7 @@ def _parse_body(request: Request, shape: Any) -> dict:
 
 
 def _decode_blobs(value: Any, shape: Shape) -> Any:
-    """Return ``value`` with the model's blobs decoded from base64, in nested structures, too."""
+    """Return ``value`` with each blob decoded from base64, including in nested structures."""
     if shape.type_name == "blob" and isinstance(value, str):
         return base64.b64decode(value, validate=True)
     if shape.type_name == "structure" and isinstance(value, dict):
@@ -172,7 +172,7 @@ def _convert_scalar(values: list[str], shape: Shape) -> Any:
 
 
 def parse_list(form: Mapping[str, str], name: str) -> list[Any]:
-    """Return a list of the query protocol (``Tags.member.1.Key``): strings or dictionaries."""
+    """Return the list ``name`` of strings or dictionaries in a form (``Tags.member.1.Key``)."""
     items: dict[int, Any] = {}
     for key, value in form.items():
         if match := re.fullmatch(rf"{name}\.member\.(\d{{1,4}})(?:\.(\w+))?", key):

@@ -82,7 +82,7 @@ Prepare = Callable[[Path, ObjectStore], None]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint that is serving."""
+    """A running endpoint of the emulator."""
 
     url: str
     env: dict[str, str] = field(repr=False)
@@ -355,14 +355,14 @@ def _load_sagemaker(python: Path) -> MakeSageMaker:
     return functools.partial(Real, python=python)
 
 
-def _answer_failure(request: Request, full: bool) -> Response:
+def _answer_failure(request: Request, disk_full: bool) -> Response:
     """Return the response to a request that raised an exception.
 
-    ``full`` says that the disk is full; botocore does not retry that response.
+    ``disk_full`` says that the disk is full; botocore does not retry that response.
     """
     message = "The emulator failed on this request: its log has the traceback."
     error = ApiError("InternalFailure", message, 500)
-    if full:
+    if disk_full:
         message = "The disk with the emulator's state is full: free some space."
         error = ApiError("InsufficientStorage", message, 507)
     s3 = "X-Amz-Target" not in request.headers and SIGNATURE_KEY in request.environ
@@ -406,8 +406,7 @@ def _answer_denial(request: Request, service: str, denial: ApiError) -> Response
 
 
 def _refuse_web_page(request: Request) -> Response | None:
-    """Return the refusal of a request from a web page, by its origin or by DNS rebinding; else
-    None.
+    """Return a refusal if the request is from a web page (Origin, DNS rebinding); else None.
 
     A page must have no access, because a pipeline is code that will be executed.
     """

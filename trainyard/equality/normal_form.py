@@ -1,7 +1,7 @@
-"""The normal form of a definition: the definition without differences of spelling.
+"""The normal form of a definition, in which equivalent notations are replaced by one of them.
 
 Two definitions with equal normal forms do the same work for every input. The reverse does not hold:
-a spelling that this module does not know counts as a difference.
+an equivalence that this module does not know counts as a difference.
 """
 
 import json
@@ -74,9 +74,8 @@ class Normal:
     steps: Mapping[str, Mapping[str, Any]]
     """Mapping of a step to its normal form, in topological order."""
     cosmetics: Mapping[str, Mapping[str, Any]]
-    """Mapping of a step, or ``""`` for the definition, to what does not change the work.
-
-    That is descriptions, tags and the location of code."""
+    """Mapping of a step, or ``""`` for the definition, to members that do not change the
+    work: descriptions, tags and the location of code."""
 
 
 def normalise_definition(
@@ -134,10 +133,10 @@ def iter_output_places(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _find_generated(uris: Sequence[str]) -> dict[str, str]:
-    """Return a mapping of output locations to the same with ``{time}`` for the SDK's timestamp.
+    """Return a mapping of output URIs to the same URIs with ``{time}`` for the SDK's timestamp.
 
-    Locations without a timestamp are left out. Return an empty mapping if two locations differ only
-    in their times.
+    URIs without a timestamp are left out. Return an empty mapping if two URIs differ only in their
+    timestamps.
     """
     without = {uri: _replace_time(uri) for uri in uris}
     # Without the times, two different locations would become one.
@@ -147,7 +146,7 @@ def _find_generated(uris: Sequence[str]) -> dict[str, str]:
 
 
 def _replace_time(uri: str) -> str:
-    """Return a location in which ``{time}`` replaces the time that an SDK wrote into it."""
+    """Return ``uri`` with ``{time}`` for the SDK's timestamp; unchanged if it has none."""
     name, time, rest = STAMP.sub("{time}", uri).partition("{time}")
     if not time:
         return uri
@@ -158,7 +157,7 @@ def _replace_time(uri: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is needed to compute the normal form of a job's request."""
+    """Settings for normalizing a job's request; ``cosmetic`` receives what is left out."""
 
     digest: CodeDigest
     sorts: bool
@@ -173,7 +172,7 @@ _AT_INDEX = re.compile(r"\[\d+\]")
 def _normalize_step(
     step: Step, before: set[str], folding: "_Folding", rules: Rules
 ) -> dict[str, Any]:
-    """Return the normal form of a step; ``before`` is the set of all steps that it waits for."""
+    """Return the normal form of a step; ``before`` has the names of all steps that it waits for."""
     members = {
         key: folding.fold(value)
         for key, value in step.document.items()
@@ -203,12 +202,12 @@ def _dump_json(value: Any) -> str:
 
 
 def _list_dependencies(step: Step) -> list[Any]:
-    """Return the entries of the step's DependsOn: names of steps, and triggers."""
+    """Return the entries of the step's DependsOn: step names, or objects with Step and Trigger."""
     return list(step.document.get("DependsOn") or ())
 
 
 def _find_ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
-    """Return a mapping of each step to all steps that must have succeeded before it.
+    """Return a mapping of each step to all steps that must have succeeded before it starts.
 
     References to a step count as well as DependsOn. An entry of DependsOn with a trigger does not
     count, because the trigger may be another status than success.
@@ -233,7 +232,7 @@ def _find_ancestors(step_list: Sequence[Step]) -> dict[str, set[str]]:
 
 
 class _Folding:
-    """Replaces every expression that has the same value in each execution by that value."""
+    """Constant folding: replaces expressions whose values are the same in every execution."""
 
     def __init__(self, constants: Mapping[str, Any], steps: Mapping[str, Step]) -> None:
         self._constants, self._steps = constants, steps
@@ -261,7 +260,7 @@ class _Folding:
         return text
 
     def _get(self, value: dict[str, Any]) -> Any:
-        """Return the value of a reference if no execution changes it; else the reference."""
+        """Return the value of the reference ``value`` if it is constant; else the reference."""
         try:
             target = parse_get(value[GET])
         except ExpressionError:
@@ -272,7 +271,7 @@ class _Folding:
         return value if known_value is None else known_value
 
     def _resolve_property(self, target: Reference) -> str | None:
-        """Return the URI that a reference to a job's description has; None if it is not constant.
+        """Return the URI that a reference to a job's property has; None if it is not constant.
 
         The value is known before the job runs, because Describe repeats the URIs of the request.
         """
@@ -286,7 +285,7 @@ class _Folding:
         return argument if isinstance(argument, str) else None
 
     def _join(self, body: dict[str, Any]) -> Any:
-        """Return a join without separator and nested joins; a text if all parts are constant."""
+        """Return a flat Join with an empty separator; a text if all its parts are constant."""
         parts: list[Any] = []
         for position, value in enumerate(body["Values"]):
             inner = self.fold(value)
@@ -346,7 +345,7 @@ def _normalize_input(item: Any, name: str, rules: Rules) -> Any:
 
 
 def _replace_code_uri(title: str, uri: Any, rules: Rules) -> Any:
-    """Return ``uri`` with the digest of the code that it names; unchanged if there is none."""
+    """Return a text with the digest of the code at ``uri``; ``uri`` itself if it has no digest."""
     bare = uri.strip('"') if isinstance(uri, str) else ""
     content = rules.digest(bare) if bare else None
     if content is None:
@@ -356,7 +355,7 @@ def _replace_code_uri(title: str, uri: Any, rules: Rules) -> Any:
 
 
 def _sort_items(items: list[Any], name: str) -> list[Any]:
-    """Return the items sorted by name.
+    """Return the items sorted by their member ``name``.
 
     Return them unsorted if two items share a name, or if the location of one is inside another's:
     then the order decides which files win.
@@ -380,16 +379,16 @@ _PLACES = (("S3Input", "LocalPath"), ("S3Output", "S3Uri"))
 
 
 def _find_text(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
-    """Return the text of the member at ``path`` of an item; None if the item has none."""
+    """Return the member at ``path`` (two names) of an item as text; None if there is none."""
     holder = item.get(path[0])
     value = holder.get(path[1]) if isinstance(holder, dict) else None
     return value if value is None or isinstance(value, str) else _dump_json(value)
 
 
 def match_renames(old: Normal, new: Normal) -> dict[str, str]:
-    """Return a mapping of steps of ``new`` to the step of ``old`` that is equal but for its name.
+    """Return a mapping of each renamed step of ``new`` to its name in ``old``.
 
-    A step that equals several steps of the other definition is left out.
+    Steps are matched by their normal forms. A step that matches several steps is left out.
     """
     first, second = _hash_steps(old, new), _hash_steps(new, old)
     renames = {}
@@ -403,8 +402,8 @@ def match_renames(old: Normal, new: Normal) -> dict[str, str]:
 def _hash_steps(normal: Normal, others: Normal) -> dict[str, str]:
     """Return a mapping of each step that only ``normal`` has to a digest of its normal form.
 
-    Such steps are replaced by their digests where a later one refers to them, so that the digests
-    do not depend on their names.
+    Where a step refers to another such step, that step's digest replaces its name, so that the
+    digests do not depend on names.
     """
     digests: dict[str, str] = {}
     for name, form in normal.steps.items():
@@ -415,7 +414,7 @@ def _hash_steps(normal: Normal, others: Normal) -> dict[str, str]:
 
 
 def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a step's normal form in which the steps that it refers to are renamed by ``names``."""
+    """Return a step's normal form with steps renamed; ``names`` maps old names to new ones."""
     result = {key: _with_names(item, names) for key, item in form.items()}
     result["after"] = sorted(names.get(name, name) for name in form["after"])
     result["branch"] = [names.get(name, name) for name in form["branch"]]
@@ -426,7 +425,7 @@ def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
 
 
 def _with_names(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a part of a normal form with other names in its references to steps."""
+    """Return a part of a normal form in which references to steps have the new names."""
     if isinstance(value, list):
         return [_with_names(item, names) for item in value]
     if not isinstance(value, dict):
@@ -453,7 +452,7 @@ _PLAIN = {"InstanceCount", "InstanceType", "VolumeSizeInGB", "VolumeKmsKeyId"}
 
 
 def remove_unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
-    """Return the request without ``WATCHING`` if no job reads what it saves.
+    """Return the request without the members in ``WATCHING`` if no job reads what they save.
 
     The removed members are added to ``cosmetic``.
     """
@@ -467,7 +466,7 @@ def remove_unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dic
 def remove_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the request without members that repeat a default.
 
-    These are the input mode of a channel if it is the training's, the compression of the model if
+    These are the input mode of a channel if it is the job's, the compression of the model if
     it is GZIP, and empty lists of ranges of a tuning job. A tuning job's resources get the name
     ResourceConfig if they have only members that ResourceConfig has.
     """

@@ -58,7 +58,7 @@ class NotRunError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """The facts of an execution, in the order of the events: {step: {fact: value}}."""
+    """Facts of an execution, {step: {fact: value}}, in the order in which the steps ran."""
 
     facts: Mapping[str, Mapping[str, str]]
     status: str
@@ -66,7 +66,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What both executions have in common."""
+    """Settings that both executions share: files in S3, parameters, Python and time limit."""
 
     files: Mapping[str, Path]
     """Mapping of a URI in S3 to the local file that is uploaded there before the execution."""
@@ -79,7 +79,7 @@ class Setting:
 def observe_run(
     document: Mapping[str, Any], setting: Setting, names: Mapping[str, str] | None = None
 ) -> Observation:
-    """Execute a valid definition on a new emulator, and return what happened.
+    """Execute a valid definition on a new emulator, and return the observed facts.
 
     Args:
         document: the definition.
@@ -119,13 +119,13 @@ def observe_run(
         return Observation(reader.read(arn, names or {}), outcome["PipelineExecutionStatus"])
 
 
-def _iter_files(ml: Path) -> Iterator[tuple[str, str]]:
-    """Iterate over (path, digest) of the files in a job's /opt/ml.
+def _iter_files(ml_folder: Path) -> Iterator[tuple[str, str]]:
+    """Iterate over (path, digest) of the files in ``ml_folder``, the folder of a job's /opt/ml.
 
     The job's configuration is left out, because it contains names of jobs.
     """
-    for path in sorted(ml.rglob("*")):
-        below = path.relative_to(ml)
+    for path in sorted(ml_folder.rglob("*")):
+        below = path.relative_to(ml_folder)
         if path.is_file() and not below.as_posix().startswith(("config/", "input/config/")):
             yield f"/opt/ml/{below.as_posix()}", hash_content(path, path.name)
 
@@ -162,7 +162,7 @@ def _start_execution(endpoint: Endpoint, document: Mapping[str, Any], setting: S
 
 
 class _Reader:
-    """Reads the facts of an execution that has ended."""
+    """Collects the facts of an execution that has ended."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class _Reader:
         self._execution = ""
 
     def read(self, arn: str, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Return the facts of each step; the objects that belong to no step come last."""
+        """Return {step: {fact: value}}; ``REST`` has the objects that belong to no step."""
         steps = Execution(arn, make=lambda service, _: self._app.aws.make_client(service)).steps()
         self._execution = arn.rpartition("/")[2]
         self._stand_ins = {self._execution: EXECUTION}
@@ -211,7 +211,7 @@ class _Reader:
         return facts_by_step
 
     def _iter_inputs(self, step: Step) -> Iterator[tuple[str, str]]:
-        """Iterate over the fields of the job's request, and the files that the job received."""
+        """Iterate over (fact, value) of the job's request and of the files that it received."""
         definition = find_step(self._document["Steps"], step.name)
         if not step.job or definition is None:
             return
@@ -228,7 +228,7 @@ class _Reader:
         yield from self._file_facts.get(step.job[1], {}).items()
 
     def _read_job(self, step: Step, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return the description of the step's job; with ``arguments``, only their members."""
+        """Return the description of the step's job; if given, only the members in ``arguments``."""
         assert step.job is not None
         kind, name = step.job
         sagemaker = self._app.aws.make_client("sagemaker")
@@ -238,7 +238,7 @@ class _Reader:
         return {k: v for k, v in answer.items() if k in members and k != f"{kind}Name"}
 
     def _build_object_facts(self, kind: str, objects: Mapping[str, str]) -> dict[str, str]:
-        """Return a fact for each object; objects that differ only in generated names share one."""
+        """Return {fact: digests}; objects that differ only in generated names share a fact."""
         digests_by_fact: dict[str, list[str]] = {}
         for uri, digest in objects.items():
             digests_by_fact.setdefault(f"{kind} {self._replace_names(uri)}", []).append(digest)
@@ -264,7 +264,7 @@ class _Reader:
 
 
 def _name_step(step: str, names: Mapping[str, str]) -> str:
-    """Return the name of a step in the facts; an iteration of a loop is named after its body."""
+    """Return a step's name in the facts: ``names`` renames steps and iterations of loop steps."""
     body, _, index = step.rpartition("-")
     if body in names and index.isdigit():
         return f"{names[body]}-{index}"

@@ -32,7 +32,7 @@ from trainyard.plan.definition_diff import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A difference between two definitions; ``step`` is empty if it belongs to no step."""
+    """A difference between two definitions or runs; ``step`` is empty if it concerns no step."""
 
     step: str
     what: str
@@ -60,7 +60,7 @@ def compare_definitions(
     parameters: Mapping[str, str],
     digest: CodeDigest,
 ) -> StaticComparison:
-    """Return the differences between two valid definitions.
+    """Return the first difference between two valid definitions, and those that do not matter.
 
     Args:
         first: the first definition.
@@ -121,7 +121,7 @@ def _match_parameters(
     first_parameters: Mapping[str, Mapping[str, Any]],
     second_parameters: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Return a mapping of parameters of the second definition to their names in the first.
+    """Return a mapping of renamed parameters: name in the second definition to that in the first.
 
     It contains a parameter that only the second declares if exactly one parameter that only the
     first declares has the same declaration, and no other of the second does.
@@ -175,7 +175,7 @@ def _build_normal_form(
 
 
 def _normalize_declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the declaration of a parameter without its name, with type and sorted enum values."""
+    """Return a parameter's declaration without its name, with its type and sorted EnumValues."""
     form = {"Type": DEFAULT_TYPE, **{k: v for k, v in entry.items() if k != "Name"}}
     if isinstance(form.get("EnumValues"), list):
         form["EnumValues"] = sorted(form["EnumValues"], key=json.dumps)
@@ -183,7 +183,7 @@ def _normalize_declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _iter_causes(old: Normal, new: Normal) -> Iterator[Cause]:
-    """Iterate over the differences; those of a step precede those of steps that wait for it."""
+    """Iterate over the differences; those of a step precede those of the steps that wait for it."""
     for name in sorted(old.parameters.keys() | new.parameters.keys()):
         was, now = old.parameters.get(name), new.parameters.get(name)
         if _dump_json(was) != _dump_json(now):
@@ -204,7 +204,7 @@ def _iter_causes(old: Normal, new: Normal) -> Iterator[Cause]:
 
 
 def _compare_step_fields(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Cause]:
-    """Iterate over the fields that differ; there is always at least one cause."""
+    """Iterate over the fields that differ; if none does, yield one difference about the whole."""
     changes = list(compare_fields(old, new))
     for change in changes:
         path = {"after": "steps that it waits for"}.get(change.path, format_path(change.path))
@@ -216,7 +216,7 @@ def _compare_step_fields(step: str, subject: str, old: Fields, new: Fields) -> I
 
 
 def _sort_steps(old: Normal, new: Normal) -> list[str]:
-    """Return the names of all steps in an order in which a step follows those it waits for."""
+    """Return the names of all steps of both definitions; a step follows those it waits for."""
 
     def compute_depth(name: str) -> int:
         """Return the number of steps that the step waits for, in the definition with more."""
@@ -226,7 +226,7 @@ def _sort_steps(old: Normal, new: Normal) -> list[str]:
 
 
 def _iter_cosmetic_titles(old: Normal, new: Normal) -> Iterator[str]:
-    """Iterate over the titles of differences that do not change the work."""
+    """Iterate over descriptions of the differences that do not change the work."""
     for step in {**old.cosmetics, **new.cosmetics}:
         was, now = old.cosmetics.get(step, {}), new.cosmetics.get(step, {})
         for name in {**was, **now}:
@@ -336,7 +336,7 @@ def decide_equality(
 
 
 def iter_differences(first: Observation, second: Observation) -> Iterator[Cause]:
-    """Iterate over the facts that differ, in the order in which the steps ran."""
+    """Iterate over the facts that differ between two runs, in the order in which steps ran."""
     for step in {**first.facts, **second.facts}:
         was, now = first.facts.get(step), second.facts.get(step)
         if was is None or now is None:
@@ -351,7 +351,7 @@ def iter_differences(first: Observation, second: Observation) -> Iterator[Cause]
 
 
 def _format_evidence(first: Observation, second: Observation) -> str:
-    """Return the sentence that says what was executed and compared."""
+    """Return a sentence that says what was executed, and how much was compared."""
     facts = [fact for step in first.facts.values() for fact in step]
     kinds = {"request": "values of requests", "file": "files that jobs saw", "output": "outputs"}
     counts = [f"{sum(f.startswith(k) for f in facts)} {title}" for k, title in kinds.items()]

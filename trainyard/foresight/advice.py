@@ -61,7 +61,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The answer to a question."""
+    """The ranked layouts for a question, or remedies if none fits."""
 
     question: Question
     ranking: tuple[Candidate, ...]
@@ -92,7 +92,7 @@ def predict_candidates(
     The waits, losses and saves of a training run are computed for the fastest layout. For the other
     layouts, hours and cost are scaled by how much longer their steps take.
     """
-    timings = [(it, needs, question.time(it, question.shapes)) for it, needs in layouts]
+    timings = [(s, needs, question.time(s, question.shapes)) for s, needs in layouts]
     if not timings:
         return []
     fastest = min((time.step_seconds for _, _, time in timings), key=lambda step: step.p50)
@@ -121,7 +121,7 @@ def predict_candidates(
 
 
 def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tuple[Candidate, ...]:
-    """Return the candidates in order.
+    """Return the candidates, the best first.
 
     Layouts that surely fit come first; then those that meet deadline and budget at p90; then the
     order is that of the aim. Among layouts with similar aims, the simpler comes first.
@@ -146,14 +146,14 @@ def _rank_candidates(all_candidates: list[Candidate], question: Question) -> tup
     return tuple(sorted(all_candidates, key=make_sort_key))
 
 
-def compute_complexity(it: Setting) -> int:
-    """Return a score for how much of a layout has to be set up and can go wrong."""
-    degrees = (it.tensor, it.pipeline, it.interleave, it.context)
-    return sum(degree > 1 for degree in degrees) * 2 + (it.shard_degree > 0)
+def compute_complexity(setting: Setting) -> int:
+    """Return a layout's complexity: a score for the effort of its setup and for its risks."""
+    degrees = (setting.tensor, setting.pipeline, setting.interleave, setting.context)
+    return sum(degree > 1 for degree in degrees) * 2 + (setting.shard_degree > 0)
 
 
 def _compute_aim(candidate: Candidate, question: Question) -> float:
-    """Return the figure to minimise.
+    """Return the figure of a candidate that the ranking minimises.
 
     With a deadline it is the cost, or the time if the deadline is missed. With only a budget it is
     the time. With neither it is the product of time and cost.
@@ -196,7 +196,7 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def find_remedies(question: Question) -> Iterator[str]:
-    """Iterate over the changes with which some layout fits, the smallest one of each kind.
+    """Iterate over single changes with which some layout fits: the smallest one of each kind.
 
     The kinds are more machines, other machines, and another way of training. There are none if no
     single change is enough.

@@ -180,7 +180,7 @@ def explain_missed_bound(other: Candidate, question: Question) -> str | None:
 
 
 def _compare_speed(other: Candidate, best: Candidate) -> str:
-    """Compare layouts on the same machines, where only the step times differ."""
+    """Return how the step times of two layouts on the same machines differ, and why."""
     step, first = other.time.step_seconds, best.time.step_seconds
     slower = step.p50 / first.p50 - 1
     if abs(slower) < EQUAL:

@@ -27,7 +27,7 @@ START = Spread(*_low_to_high(TABLE["starts"]))
 
 
 def estimate_failure_hours(nodes: int) -> Spread:
-    """Return the hours of running between two failures of a job on ``nodes`` machines.
+    """Return the running hours between two failures of a job on ``nodes`` machines.
 
     The failure of one machine stops all, so a job on ``nodes`` machines fails ``nodes`` times as
     often as a job on one. The spread is that of the published rates, which are for nodes with 8
@@ -40,7 +40,7 @@ def estimate_failure_hours(nodes: int) -> Spread:
 
 
 def estimate_loss_hours(instance_type: str, nodes: int) -> Spread:
-    """Return the hours of running between two losses of spot machines.
+    """Return the running hours between two losses of one of ``nodes`` spot machines.
 
     A job that keeps requesting scarce machines loses one within hours (spot-traces). AWS's advisor
     counts a few percent of all instances per month, which means weeks between losses. The first is
@@ -77,7 +77,7 @@ def estimate_spot_share(instance_type: str, region: str) -> Spread:
 
 
 def combine_interruptions(*spreads: Spread) -> Spread:
-    """Return the hours between interruptions of any of several causes: their rates add up."""
+    """Combine the hours between interruptions of several causes; their rates add up."""
     rates = (tuple(1 / value for value in (s.p10, s.p50, s.p90)) for s in spreads)
     return Spread(*(1 / sum(pair) for pair in zip(*rates, strict=True)))
 

@@ -22,7 +22,7 @@ STEPS = 8
 def compute_useful_share(
     interval: float, save: float, restart: float, between: float, write: float = 0.0
 ) -> float:
-    """Return the share of the time that becomes progress.
+    """Return the share of the time in which the training makes lasting progress.
 
     It is interval · e^(−write/between) / ((between + restart) · (e^((interval + save)/between)
     − 1)), which is exact: between one restart and the next interruption the job runs for
@@ -131,7 +131,7 @@ def predict_interrupted_run(
     interval_seconds: float | None = None,
     saved_bytes: float | None = None,
 ) -> Run:
-    """Predict when ``steps`` steps are done, and what they cost.
+    """Predict the time and cost of ``steps`` steps, interruptions included.
 
     Args:
         machines: machines of the job.
@@ -187,7 +187,7 @@ def predict_interrupted_run(
 
 @cache
 def _compute_normal_values() -> list[list[float]]:
-    """Return equally likely values of a standard normal, for each unknown in another order."""
+    """Return equally likely standard normal values, in a different order for each unknown."""
     values = [NormalDist().inv_cdf((index + 0.5) / DRAWS) for index in range(DRAWS)]
     order = random.Random(0)  # noqa: S311 (not for security; seeded: the advice is reproducible)
     return [order.sample(values, DRAWS) for _ in range(5)]
@@ -196,7 +196,7 @@ def _compute_normal_values() -> list[list[float]]:
 def _estimate_checkpoint(
     machines: Machines, parameters: float, saved_bytes: float | None
 ) -> tuple[float, float, float]:
-    """Return the seconds of a save, as (stop of the training, write after it), and of a load.
+    """Return the seconds for which a save stops the training, those of its write, and of a load.
 
     All GPUs copy their shares to the host's memory while the training waits; then all nodes write
     theirs while it continues. Few speeds are published, so these are guesses.

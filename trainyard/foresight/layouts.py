@@ -105,7 +105,7 @@ def iter_fitting_layouts(
     nodes: int,
     global_batch: int,
     space: Space,
-    remember: Callable[[Setting], F],
+    predict_memory: Callable[[Setting], F],
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
     """Iterate over the layouts of ``model`` on ``nodes`` machines that fit or may fit.
@@ -120,7 +120,7 @@ def iter_fitting_layouts(
         nodes: number of machines.
         global_batch: samples of an optimizer step, over all ranks.
         space: values that the fields of a layout may have.
-        remember: function that returns the memory of a layout.
+        predict_memory: returns the memory of a layout.
         count: counters that are increased.
     """
     base = model.model_copy(
@@ -144,7 +144,7 @@ def iter_fitting_layouts(
                 update={**degrees, "data": 0, "shard": shard, "shard_degree": shard_degree}
             )
             attempt_count = count.attempt_count
-            layouts = list(_search_fitting(family, per_rank, micro, space, remember, count))
+            layouts = list(_search_fitting(family, per_rank, micro, space, predict_memory, count))
             yield from layouts
             # Shardings come in ascending order of memory: if this one fits nothing, no other does.
             if not layouts and not shard_degree and count.attempt_count > attempt_count:
@@ -245,7 +245,7 @@ def _search_fitting(
     per_rank: int,
     micro_batches: Sequence[int],
     space: Space,
-    remember: Callable[[Setting], F],
+    predict_memory: Callable[[Setting], F],
     count: Count,
 ) -> Iterator[tuple[Setting, F]]:
     """Iterate over the layouts of a family that fit or may fit, with their memory.
@@ -271,7 +271,7 @@ def _search_fitting(
                 count.refusal = count.refusal or refusal
                 continue
             count.attempt_count += 1
-            answer = remember(setting)
+            answer = predict_memory(setting)
             if answer.fits != "no":
                 count.fit += 1
                 yield setting, answer

@@ -80,7 +80,7 @@ class Calibration:
     trainings: tuple[Measurement, ...] = ()
 
     def time(self, setting: Setting, shapes: Shapes | None = None) -> Time:
-        """Predict like ``predict_step_time``, corrected by the measurements on the device."""
+        """Predict the step time, corrected by the measurements on the device."""
         baseline = predict_step_time(setting, shapes)
         step = self.adjust_time(setting, baseline.step_seconds)
         slower = step.p50 / baseline.step_seconds.p50

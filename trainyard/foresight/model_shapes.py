@@ -40,11 +40,11 @@ def parse_shapes(tree: Mapping[str, Any]) -> Shapes:
         ) from None
 
 
-def compute_widths(read: Shapes) -> dict[str, Any]:
-    """Return the fields of a Setting that its layouts depend on, from the shapes of a model."""
-    block = max(read.units, key=lambda unit: unit.count)
+def compute_widths(shapes: Shapes) -> dict[str, Any]:
+    """Derive the fields of a Setting on which layouts depend from the shapes of a model."""
+    block = max(shapes.units, key=lambda unit: unit.count)
     width = max(1, round(block.output_bytes / WIDTH["bf16"]))
-    return {"layers": block.count, "hidden": width, "sequence": read.sequence}
+    return {"layers": block.count, "hidden": width, "sequence": shapes.sequence}
 
 
 def is_megatron(setting: Setting) -> bool:

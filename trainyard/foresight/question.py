@@ -117,7 +117,7 @@ class Question:
         return self.shapes or model_shapes.from_setting(self.model)
 
     def ask(self, setting: Setting) -> Memory:
-        """Predict the memory that this model needs in a layout, which is a setting."""
+        """Predict the memory that the model needs in a layout."""
         return memory.predict_memory(setting, self.shapes)
 
 
@@ -135,7 +135,7 @@ def iter_offers(region: str) -> Iterator[Offer]:
 def choose_offers(
     text: str, region: str, option: str = "--instances"
 ) -> tuple[list[Offer], list[Offer]]:
-    """Return (the instance types in ``text``, all others) of those with predictions in ``region``.
+    """Return (offers of the instance types in ``text``, all other offers) in ``region``.
 
     Args:
         text: names of instance types, separated by commas.

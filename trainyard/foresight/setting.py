@@ -171,7 +171,7 @@ class Setting(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _complete_fields(cls, fields: Any) -> Any:
-        """Add what follows from other fields."""
+        """Fill in the fields that follow from other fields."""
         if not isinstance(fields, Mapping):
             return fields
         own_fields = {**fields, "gpu": USUAL_MEMORY.get(str(fields.get("gpu")), fields.get("gpu"))}

@@ -20,7 +20,7 @@ BRANCHES = {"IfSteps": True, "ElseSteps": False}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An item of a list of steps, which may not be a valid step."""
+    """An item of a list of steps; it may be invalid, such as an object without a Name."""
 
     document: Any
     path: str
@@ -54,7 +54,7 @@ class Step(Entry):
 
     @property
     def reads(self) -> list[str]:
-        """Names of the steps whose results it refers to, with repetitions."""
+        """Names of the steps whose results this step refers to; a name may occur repeatedly."""
         own_document = {**self.document, "Arguments": self.own_arguments}
         kinds = ("Steps", "PropertyFiles")
         return [r.name for r in iter_known_references(own_document) if r.kind in kinds]
@@ -71,8 +71,8 @@ class Step(Entry):
 
     @property
     def waits_for(self) -> list[str]:
-        """Names of the steps that must have ended before it starts: those that it refers to, those
-        in DependsOn, and the condition or loop that contains it. A step of that name may not exist.
+        """Names of the steps that must have ended before this one starts: those that it refers to,
+        those in DependsOn, and the condition or loop that contains it. Unknown names are included.
         """
         holders = [self.branch[0] if self.branch else None, self.loop]
         return [*self.reads, *self.depends_on, *filter(None, holders)]
@@ -136,10 +136,10 @@ def iter_steps(documents: Any) -> Iterator[Step]:
 
 
 def find_step(documents: Any, name: str) -> Step | None:
-    """Return the step with a name in a definition's ``Steps``; None if there is none.
+    """Return the step ``name`` in a definition's ``Steps``; None if there is none.
 
-    In an execution, an iteration of a step in a loop's body is called ``<name>-<index>``: return
-    the step in the body for it.
+    In an execution, an iteration of a step in a loop's body is called ``<name>-<index>``. For
+    such a name, return the step in the body.
     """
     steps_by_name = {step.name: step for step in iter_steps(documents)}
     body, _, index = name.rpartition("-")
@@ -149,8 +149,8 @@ def find_step(documents: Any, name: str) -> Step | None:
 
 
 def find_property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
-    """Return where a property file is: (property of the step with the folder's URI, the file's path
-    in the folder).
+    """Return the location of a property file: (path of the step's property with the folder's URI,
+    path of the file in the folder).
 
     ``document`` is the step in a valid definition, ``name`` the name of the property file.
 
@@ -182,7 +182,7 @@ _SECONDS = (365 * 86400, 30 * 86400, 7 * 86400, 86400, 3600, 60, 1)
 def select_key_arguments(
     document: dict[str, Any], arguments: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """Return the part of ``arguments`` that is the step's cache key; None if it is not cached.
+    """Return the arguments that SageMaker's step cache compares; None if the step is not cached.
 
     ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
     """
@@ -194,9 +194,7 @@ def select_key_arguments(
 
 
 def _get_member(arguments: Any, path: str) -> Any:
-    """Return the member at a path ``A.B``; None if it is missing, or if what contains it is not
-    known before the run.
-    """
+    """Return the member at a path such as ``A.B``; None if a part of the path does not exist."""
     for name in path.split("."):
         arguments = arguments.get(name) if isinstance(arguments, Mapping) else None
     return arguments
@@ -223,7 +221,7 @@ VERSION = "2020-12-01"
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A definition with a valid outer form: steps have names and types, arguments are objects."""
+    """A definition whose steps have names and types, and whose Arguments are objects."""
 
     document: Mapping[str, Any]
     parameters: Mapping[str, Mapping[str, Any]]
@@ -232,7 +230,7 @@ class Document:
     steps: tuple[Step, ...]
 
     def resolve_value(self, expression: Any) -> Any:
-        """Return ``expression`` with all expressions in it resolved; parameters have defaults.
+        """Return ``expression`` with all expressions in it evaluated, with parameters' defaults.
 
         Lists and objects are resolved member by member. A part is ``Unknown`` if it is known only
         at run time, or if it is invalid, which ``reference_checks`` reports.

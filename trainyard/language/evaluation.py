@@ -39,7 +39,7 @@ class Unknown:
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons of all its unknown parts, each once."""
+        """Reasons of all its unknown parts, without duplicates."""
         reasons = (part.reason for part in self.parts if isinstance(part, Unknown))
         return list(dict.fromkeys(reasons)) or [self.reason]
 
@@ -76,7 +76,7 @@ class Scope(Protocol):
 
 
 def parse_arn_variables(arn: str) -> dict[str, str]:
-    """Return a mapping of execution variables to their values, as far as an ARN contains them."""
+    """Return the variables that an execution's ARN contains, as a mapping of name to value."""
     pipeline, _, number = arn.partition("/execution/")
     return {
         "PipelineName": pipeline.rpartition("/")[2],
@@ -87,7 +87,7 @@ def parse_arn_variables(arn: str) -> dict[str, str]:
 
 
 class UnstartedScope:
-    """The scope of a run that has not started: parameters are known, and nothing else.
+    """The scope of a run that has not started: only parameters are known.
 
     Args:
         parameters: mapping of a parameter's name to its value; None if it is declared and has no
@@ -123,7 +123,7 @@ class UnstartedScope:
         return self._otherwise(f"{uri}: {path}")
 
     def resolve_later(self, reference: str) -> Any:
-        """Return the value of a reference that only loops and experiments have."""
+        """Return the value of a reference to a loop's item or output, or to an experiment."""
         return self._otherwise(reference)
 
 

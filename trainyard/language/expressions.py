@@ -50,6 +50,7 @@ class Reference:
 
 
 def is_expression(value: object) -> bool:
+    """Return whether ``value`` is a ``Get``, ``Std:Join`` or ``Std:JsonGet``."""
     return (
         isinstance(value, dict) and len(value) == 1 and next(iter(value)) in (GET, JOIN, JSON_GET)
     )
@@ -108,7 +109,7 @@ def iter_references(value: Any) -> Iterator[Reference]:
 
 
 def iter_known_references(value: Any) -> Iterator[Reference]:
-    """Iterate over all references in ``value``, at any depth, but skip malformed ones.
+    """Iterate over all references in ``value``, at any depth; skip malformed ones.
 
     This is for deployed definitions, which may be in a newer version of the language.
     """
@@ -227,7 +228,7 @@ def _find_child(value: Any, token: str | int) -> Any:
 
 TYPES = {"String": (str,), "Integer": (int,), "Float": (int, float), "Boolean": (bool,)}
 """Mapping of a parameter type to the Python types of its values. ``True`` is an int in Python, but
-not in JSON, so ``is_a`` treats it separately."""
+not in JSON, so booleans are checked separately."""
 DEFAULT_TYPE = "String"
 """Type of a parameter that declares none, by AWS's JSON schema of definitions."""
 
@@ -267,17 +268,17 @@ def parse_parameter_value(text: str, kind: str) -> Value:
 
 
 def as_given(value: Value) -> str:
-    """Return a value as text, as ListPipelineParametersForExecution shows it."""
+    """Return a parameter's value as text, as ListPipelineParametersForExecution returns it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def index_parameters(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return a mapping of a parameter's name to its entry in a valid definition."""
+    """Return the parameters of a valid definition as a mapping of name to entry."""
     return {entry["Name"]: entry for entry in document.get("Parameters") or ()}
 
 
 def resolve_parameters(document: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """Return a mapping of a parameter's name to its value.
+    """Return a mapping of each parameter's name to its value in an execution.
 
     A value is parsed from ``texts`` (mapping of a name to a text) if the name is there; otherwise
     it is the default value, or None if the parameter has none.

@@ -33,7 +33,7 @@ class RetryCause:
 
     @property
     def is_job_failure(self) -> bool:
-        """True if the job itself fails with it, rather than the call that creates the job."""
+        """True if the job itself fails, rather than the call that creates the job."""
         return self.name.startswith("SageMaker.")
 
 

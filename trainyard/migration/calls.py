@@ -37,7 +37,7 @@ class Rule:
 
 
 def _prefix_places(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Return the mapping with ``prefix`` put before each place."""
+    """Return the mapping ``names`` with ``prefix`` and a dot before each place."""
     return {name: f"{prefix}.{path}" for name, path in names.items()}
 
 

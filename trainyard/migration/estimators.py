@@ -36,14 +36,14 @@ class Argument:
 
 @dataclass(slots=True)
 class NewCall:
-    """A call that is being written; its arguments, by name, may be such calls as well."""
+    """A call under construction; its named arguments are code, or calls of the same class."""
 
     name: str
     arguments: "dict[str, Argument | NewCall]" = field(default_factory=dict)
 
     def put(self, path: str, argument: Argument) -> None:
-        """Add an argument at a place such as ``compute:Compute.instance_type``, creating the calls
-        on the way (here ``compute=Compute(…)``).
+        """Add an argument at a path such as ``compute:Compute.instance_type``; create the outer
+        calls (here ``compute=Compute(…)``) if they do not exist.
         """
         first, _, rest = path.partition(".")
         name, _, cls = first.partition(":")
@@ -55,7 +55,7 @@ class NewCall:
             holder.put(rest, argument)
 
     def has_argument(self, path: str) -> bool:
-        """Return whether there is an argument at a place."""
+        """Return whether there is an argument at ``path``."""
         first, _, rest = path.partition(".")
         argument = self.arguments.get(first.partition(":")[0])
         return (
@@ -65,7 +65,7 @@ class NewCall:
         )
 
     def iter_classes(self) -> Iterator[str]:
-        """Iterate over the classes that are called in the arguments, at any depth."""
+        """Iterate over the names of the classes that are called in the arguments, at any depth."""
         for item in self.arguments.values():
             if isinstance(item, NewCall):
                 yield item.name
@@ -213,7 +213,7 @@ def adapt_constructor_arguments(
 def _rewrite_parents(
     rewriting: Rewriting, call_arguments: dict[str, Argument], original: cst.Call
 ) -> None:
-    """Rewrite the parents of a tuning job's warm start as v3's shapes."""
+    """Rewrite the argument ``parents`` of a WarmStartConfig as v3's shapes."""
     jobs = cst.parse_expression(call_arguments["parents"].code)
     if not isinstance(jobs, cst.Set | cst.List):
         rewriting.add_remaining(
@@ -237,7 +237,7 @@ def _rewrite_image(
     original: cst.Call,
     image_argument: str = "image_uri",
 ) -> None:
-    """Replace the framework's version by its image, as ``image_argument``."""
+    """Replace the framework's version by the argument ``image_argument`` with its image."""
     versions = {
         key: call_arguments[key]
         for key in ("framework_version", "py_version")
@@ -260,7 +260,7 @@ def _rewrite_image(
 def _render_image_call(
     rewriting: Rewriting, framework: str, call_arguments: dict[str, Argument], *, scope: str
 ) -> str:
-    """Return the code of the call of image_uris.retrieve for a framework's image."""
+    """Return the code of a call of image_uris.retrieve that returns a framework's image."""
     session = (
         call_arguments[SESSION].code
         if SESSION in call_arguments

@@ -1,4 +1,4 @@
-"""Read what the names in a script of SDK v2 refer to, before it is rewritten; tables of where SDK
+"""Find what the names in a script of SDK v2 refer to, before it is rewritten; tables of where SDK
 v3 has the names of v2; and the rewriting of imports.
 """
 
@@ -30,7 +30,7 @@ def is_v3(name: str) -> bool:
 def find_argument(call: cst.Call, name: str, position: int) -> cst.BaseExpression | None:
     """Return the value of an argument by its name or position; None if it is not given.
 
-    A position of -1 means that the argument is only looked for by name.
+    A position of -1 means that the argument is searched only by name.
     """
     for index, arg in enumerate(call.args):
         if arg.keyword is not None and arg.keyword.value == name:
@@ -77,7 +77,7 @@ class Facts(cst.CSTVisitor):
         """Inputs of all training and tuning jobs."""
 
     def find_sdk_name(self, node: cst.CSTNode) -> str | None:
-        """Return the full name of a node that refers to something of the SDK; None for others."""
+        """Return the full name of the SDK's object that a node refers to; None for other nodes."""
         names: Any = self._names.get(node, ())
         for qualified_name in names() if callable(names) else names:
             is_import = qualified_name.source is QualifiedNameSource.IMPORT
@@ -86,13 +86,13 @@ class Facts(cst.CSTVisitor):
         return None
 
     def find_sdk_class(self, node: cst.CSTNode) -> str:
-        """Return the last part of the name of something of SDK v2; an empty text for others."""
+        """Return the last part of the name of v2's object that a node refers to; empty if none."""
         name = self.find_sdk_name(node)
         return "" if name is None or is_v3(name) else name.rpartition(".")[2]
 
     def infer_class(self, value: cst.BaseExpression) -> str:
-        """Return the class of SDK v2 of which an expression is an object; an empty text if it is
-        not such an object, or the class is unknown.
+        """Return the name of v2's class of which an expression is an instance; an empty text if it
+        is not an instance of one, or the class is unknown.
         """
         if isinstance(value, cst.Call):
             return self.find_sdk_class(value.func)
@@ -100,7 +100,7 @@ class Facts(cst.CSTVisitor):
         return min(classes) if len(classes) == 1 else ""
 
     def infer_kind(self, value: cst.BaseExpression) -> str:
-        """Return the kind (see ``calls.KINDS``) of the object that an expression is, or ``""``."""
+        """Return the kind (see ``calls.KINDS``) of an expression's value; ``""`` if unknown."""
         return KINDS.get(self.infer_class(value), "")
 
     def visit_Assign(self, node: cst.Assign) -> None:
@@ -112,7 +112,7 @@ class Facts(cst.CSTVisitor):
             self._bind(render_code(node.target), node.value)
 
     def _bind(self, text: str, value: cst.BaseExpression) -> None:
-        """Note that ``value`` is assigned to the variable with the code ``text``."""
+        """Record that ``value`` is assigned to the variable with the code ``text``."""
         is_known = text in self.own_names
         self.own_names.add(text)
         cls = self.find_sdk_class(value.func) if isinstance(value, cst.Call) else ""
@@ -459,7 +459,7 @@ class Imports(cst.CSTTransformer):
 
 
 def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
-    """Return import statements for (module, name, name that is bound)."""
+    """Return import statements for tuples of (module, name, local name)."""
     by_module = defaultdict(list)
     for module, name, bound in sorted(names):
         by_module[module].append(name if name == bound else f"{name} as {bound}")

@@ -22,7 +22,7 @@ from typing import Any
 
 # This is a BaseException, because a script may catch every Exception.
 class _ScriptEnd(BaseException):
-    """Ends the script: its pipeline is known."""
+    """Raised to end the script as soon as its pipeline is known."""
 
 
 _NAMING = ("sagemaker.utils", "sagemaker.core.common_utils")
@@ -83,7 +83,7 @@ class _Clock:
     def _number_uuids(
         self, real: Callable[..., uuid.UUID], version: int
     ) -> Callable[..., uuid.UUID]:
-        """Return a function that gives the script numbered UUIDs, and other callers real ones."""
+        """Return a replacement of ``real`` that returns reproducible UUIDs to the script only."""
 
         def draw(*args: Any) -> uuid.UUID:
             if not self._is_called_by_script():
@@ -95,7 +95,7 @@ class _Clock:
         return draw
 
     def _replace_datetime(self) -> None:
-        """Make the script import a copy of ``datetime`` with other classes.
+        """Make the script import a copy of ``datetime`` whose classes return the frozen time.
 
         The module itself is not changed, because compiled modules need the real classes.
         """
@@ -147,7 +147,7 @@ def _make_frozen_dates(present: Callable[[], float]) -> dict[str, type]:
 
 
 def _watch_pipelines() -> list:
-    """Return a list to which each pipeline is added that the script creates from now on.
+    """Return a list to which every pipeline that the script creates later is appended.
 
     The script ends when it upserts, creates, updates or starts one.
     """

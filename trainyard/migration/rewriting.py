@@ -1,4 +1,4 @@
-"""Rewrite a script for the SageMaker SDK v2 for SDK v3, and report by line what has no counterpart.
+"""Rewrite a script from SageMaker SDK v2 to v3, and report by line what has no counterpart.
 
 "v2" and "v3" are these two versions of the SDK.
 """
@@ -110,7 +110,7 @@ def explain_absence(name: str) -> str:
 
 
 def _is_moved(full: str) -> bool:
-    """Return whether a prefix of a full name of v2 has a known counterpart in v3."""
+    """Return whether a full name of v2, or a prefix of it, has a known counterpart in v3."""
     parts = full.split(".")
     prefixes = (".".join(parts[:n]) for n in range(2, len(parts) + 1))
     return any(p in MODULES or p.rpartition(".")[2] in PLACES for p in prefixes)
@@ -138,7 +138,7 @@ class Rewriting(cst.CSTTransformer):
     def add_remaining(
         self, node: cst.CSTNode, construct: str, reason: str, *, harmless: bool = False
     ) -> None:
-        """Report code that could not be migrated, or if ``harmless`` an argument without effect."""
+        """Report code that could not be migrated; if ``harmless``, an argument without effect."""
         line = self._start(node).line
         (self.without_loss if harmless else self.remaining).append(
             Remaining(line, construct, reason)
@@ -150,7 +150,7 @@ class Rewriting(cst.CSTTransformer):
         return code_range.start
 
     def require_import(self, name: str) -> str:
-        """Note that the new script must import a name of v3; return the name to use for it.
+        """Add a name of v3 to the new script's imports; return the name to use for it.
 
         It gets the prefix ``sagemaker_`` if the script uses the name for something else.
         """
@@ -172,7 +172,7 @@ class Rewriting(cst.CSTTransformer):
     # Rewriting of calls.
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Rewrite a call of v2 by the tables; report one of an unknown object if it may be v2's."""
+        """Rewrite a call of v2 by the tables; report calls of unknown objects that may be v2's."""
         name = self.facts.find_sdk_class(original_node.func)
         if name in STEPS or name in _REPLACED_STEPS:
             return steps.rewrite_step(self, name, original_node, updated_node)
@@ -201,7 +201,7 @@ class Rewriting(cst.CSTTransformer):
         return updated_node
 
     def _may_be_estimator(self, func: cst.Attribute) -> bool:
-        """Return whether a method may be that of an estimator which is created outside the script,
+        """Return whether a method may belong to an estimator that is created outside the script,
         or in several places of it.
         """
         text = render_code(func.value)
@@ -246,7 +246,7 @@ class Rewriting(cst.CSTTransformer):
     def write_call(
         self, name: str, rule: Rule, call_arguments: dict[str, Argument], original: cst.Call
     ) -> NewCall:
-        """Return v3's call with every argument that has a counterpart there; report the others."""
+        """Return v3's call ``name`` with the arguments that v3 has; report the others."""
         new = NewCall(name)
         for argument, value in call_arguments.items():
             argument_text = f"{argument}={value.code}"

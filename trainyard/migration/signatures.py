@@ -127,7 +127,7 @@ class CallCollector(cst.CSTVisitor):
                 yield line, render_code(call.func), _build_probe_question(name, method, call)
 
     def _find_created_class(self, value: cst.BaseExpression) -> str:
-        """Return the full name of the SDK's function or class that is called; empty otherwise."""
+        """Return the full name of the SDK's function or class that ``value`` calls; else empty."""
         return (self._facts.find_sdk_name(value.func) or "") if isinstance(value, cst.Call) else ""
 
     def _find_line(self, node: cst.CSTNode) -> int:
@@ -162,7 +162,7 @@ _LINE_LIMIT = 5
 
 @dataclass(frozen=True, slots=True)
 class CompiledScript:
-    """The pipeline definition that a script creates, and the objects in S3 after it."""
+    """The pipeline definition that a script creates, and the objects in S3 after its run."""
 
     definition: Mapping[str, Any]
     objects: Mapping[str, Path]
@@ -187,7 +187,7 @@ class ComparisonSettings:
     """Execute the old definition twice, to find out which jobs are not deterministic."""
 
 
-def prove_equality(old: str, new: str, sides: ComparisonSettings) -> Answer:
+def prove_equality(old: str, new: str, settings: ComparisonSettings) -> Answer:
     """Compare the pipeline definitions of two scripts as ``trainyard equal`` does.
 
     If the scripts upload different content to the same URI, return that difference without
@@ -196,7 +196,7 @@ def prove_equality(old: str, new: str, sides: ComparisonSettings) -> Answer:
     Args:
         old: text of the old script.
         new: text of the new script.
-        sides: how to run and compare them.
+        settings: how to run and compare them.
 
     Raises:
         DefinitionError: a script fails, or creates no pipeline or one that SageMaker would refuse.
@@ -205,29 +205,33 @@ def prove_equality(old: str, new: str, sides: ComparisonSettings) -> Answer:
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
         work_folder, timestamp = Path(folder), time.time()
         # Both scripts get the same time, because the SDK generates names from it.
-        first = compile_script(old, sides.old_python, sides, work_folder / "old", timestamp)
-        second = compile_script(new, sides.new_python, sides, work_folder / "new", timestamp)
+        first = compile_script(old, settings.old_python, settings, work_folder / "old", timestamp)
+        second = compile_script(new, settings.new_python, settings, work_folder / "new", timestamp)
         for uri in first.objects.keys() & second.objects.keys():
             digests = [hash_content(side.objects[uri], uri) for side in (first, second)]
             if digests[0] != digests[1]:
                 description = f"object {uri}, which the script uploads"
                 cause = Cause(step="", what=description, first=digests[0], second=digests[1])
                 return Answer(cause=cause, evidence="not executed: they upload different files")
-        setting = Setting({**first.objects, **second.objects}, {}, sides.new_python)
+        setting = Setting({**first.objects, **second.objects}, {}, settings.new_python)
         return decide_equality(
-            first.definition, second.definition, setting, static=sides.static, twice=sides.twice
+            first.definition,
+            second.definition,
+            setting,
+            static=settings.static,
+            twice=settings.twice,
         )
 
 
 def compile_script(
-    code: str, python: Path, sides: ComparisonSettings, work_folder: Path, timestamp: float
+    code: str, python: Path, settings: ComparisonSettings, work_folder: Path, timestamp: float
 ) -> CompiledScript:
     """Run a script until its pipeline definition is known.
 
     Args:
         code: text of the script.
         python: Python to run it under.
-        sides: settings.
+        settings: folder to run it in, and files to put into S3.
         work_folder: new folder for the emulator's state and temporary files.
         timestamp: time that the script sees, in seconds since the epoch.
 
@@ -238,11 +242,11 @@ def compile_script(
     source, out = work_folder / "script.py", work_folder / "definition.json"
     source.write_text(code, encoding="utf-8")
     with serve_emulator(work_folder / "state") as endpoint:
-        for uri, path in sides.puts.items():
+        for uri, path in settings.puts.items():
             bucket, _, key = uri.removeprefix("s3://").partition("/")
             endpoint.app.objects.create_bucket(bucket)
             endpoint.app.objects.put_file(bucket, key, path)
-        script = sides.script.resolve()
+        script = settings.script.resolve()
         foreign_names = list_foreign_variables(os.environ, endpoint.env)
         env = {k: v for k, v in os.environ.items() if k not in foreign_names} | endpoint.env
         command = [python, _RECORDER, script, source, out, str(timestamp)]

@@ -1,8 +1,8 @@
 """Rewrite the pipeline steps of SDK v2, and the inputs of training jobs, for SDK v3.
 
 A step of v2 gets the object that runs, such as an estimator; a step of v3 gets ``step_args``, the
-result of calling the object's method. In all functions here, ``to`` is the rewriting of the script,
-which reports what cannot be migrated; ``original`` is the node in the old script, and
+result of calling the object's method. In all functions here, ``script`` is the rewriting of the
+script, which reports what cannot be migrated; ``original`` is the node in the old script, and
 ``updated_call`` or ``updated_dict`` the same node with its inner parts already rewritten.
 """
 
@@ -15,8 +15,8 @@ from trainyard.migration.facts import DEFAULT_CHANNEL, render_code
 REPACKED_REASON = "SDK v2 packs the estimator's code into the model in a separate step; v3 does not"
 
 
-def render_inputs(to: Rewriting, original: cst.Call, text: str) -> str:
-    """Return the code of the argument ``inputs`` of v3's train() for that of v2's fit().
+def render_inputs(script: Rewriting, original: cst.Call, text: str) -> str:
+    """Return the code of the argument ``inputs`` of v3's train(), given that of v2's fit().
 
     ``text`` is the code of fit()'s argument, in which calls are already rewritten.
     """
@@ -25,68 +25,74 @@ def render_inputs(to: Rewriting, original: cst.Call, text: str) -> str:
          if (a.keyword.value if a.keyword else ("inputs" if i == 0 else "")) == "inputs"),
         None,
     )  # fmt: skip
-    by_name = to.facts.dicts.get(render_code(value)) if value is not None else None
-    if value in to.facts.channels or by_name in to.facts.channels or text == "None":
+    by_name = script.facts.dicts.get(render_code(value)) if value is not None else None
+    if value in script.facts.channels or by_name in script.facts.channels or text == "None":
         return text
-    return f"[{_render_channel(to, value, text, DEFAULT_CHANNEL)}]"
+    return f"[{_render_channel(script, value, text, DEFAULT_CHANNEL)}]"
 
 
 def rewrite_channels(
-    to: Rewriting, original: cst.Dict, updated_dict: cst.Dict
+    script: Rewriting, original: cst.Dict, updated_dict: cst.Dict
 ) -> cst.BaseExpression:
     """Rewrite a dictionary of channels as a list of InputData."""
     elements = []
     for was, now in zip(original.elements, updated_dict.elements, strict=True):
         if not isinstance(was, cst.DictElement) or not isinstance(now, cst.DictElement):
-            to.add_remaining(
+            script.add_remaining(
                 original, render_code(original), "its channels are not known from the script"
             )
             return updated_dict
-        text = _render_channel(to, was.value, render_code(now.value), render_code(was.key))
+        text = _render_channel(script, was.value, render_code(now.value), render_code(was.key))
         elements.append(cst.Element(cst.parse_expression(text), comma=now.comma))
     left_bracket = cst.LeftSquareBracket(updated_dict.lbrace.whitespace_after)
     right = cst.RightSquareBracket(updated_dict.rbrace.whitespace_before)
     return cst.List(elements, lbracket=left_bracket, rbracket=right)
 
 
-def _render_channel(to: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
+def _render_channel(script: Rewriting, was: cst.BaseExpression | None, text: str, name: str) -> str:
     """Return the code of a channel; ``was`` is its value in the old script, ``text`` the rewritten
     code of that value.
     """
-    if was is not None and to.facts.infer_class(was) == "TrainingInput":
+    if was is not None and script.facts.infer_class(was) == "TrainingInput":
         return text
-    return f"{to.require_import('InputData')}(channel_name={name}, data_source={text})"
+    return f"{script.require_import('InputData')}(channel_name={name}, data_source={text})"
 
 
 def rewrite_step(
-    to: Rewriting, name: str, original: cst.Call, updated_call: cst.Call
+    script: Rewriting, name: str, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
-    """Rewrite a step that receives the object that runs, such as an estimator, with ``step_args``.
+    """Rewrite a step to get ``step_args`` instead of the object that runs, such as an estimator.
 
     Return the call unchanged, and report it if needed, if its arguments are not known.
     """
     call_arguments = parse_arguments(updated_call, ["name", "step_args"])
     if name == "RegisterModel":
-        return _rewrite_register(to, original, updated_call)
+        return _rewrite_register(script, original, updated_call)
     holder, method, argument_names = STEPS[name]
     if call_arguments is None or holder not in call_arguments:
         if call_arguments is None or name == "CreateModelStep":
-            to.add_remaining(
+            script.add_remaining(
                 original, render_code(original.func), "its arguments are not known from the script"
             )
         return updated_call
     value = next(a.value for a in original.args if a.keyword and a.keyword.value == holder)
-    kind = to.facts.infer_kind(value)
+    kind = script.facts.infer_kind(value)
     if not kind:
-        to.add_remaining(
+        script.add_remaining(
             original, f"{holder}={render_code(value)}", "the script does not show what this is"
         )
         return updated_call
     call = _render_method_call(
-        to, original, updated_call, method, kind, call_arguments.pop(holder).code, argument_names
+        script,
+        original,
+        updated_call,
+        method,
+        kind,
+        call_arguments.pop(holder).code,
+        argument_names,
     )
     new = NewCall(
-        to.require_import("ModelStep")
+        script.require_import("ModelStep")
         if name == "CreateModelStep"
         else render_code(updated_call.func)
     )
@@ -95,11 +101,11 @@ def rewrite_step(
             new.put(argument, entry)
         if argument == "name":
             new.put("step_args", Argument(call))
-    return to.parse_call(new, original)
+    return script.parse_call(new, original)
 
 
 def _render_method_call(
-    to: Rewriting,
+    script: Rewriting,
     original: cst.Call,
     updated_call: cst.Call,
     method: str,
@@ -114,16 +120,18 @@ def _render_method_call(
         if key not in argument_names:
             continue
         if kind == "transformer" or method == "create":
-            _unfold_input(to, was.value, call_arguments, original)
+            _unfold_input(script, was.value, call_arguments, original)
         else:
             call_arguments[argument_names[key]] = Argument(render_code(now.value))
     rule = METHODS.get((kind, method))
     if rule is None:
         return _render_flat_call(f"{receiver}.{method}", call_arguments)
     if "inputs" in call_arguments and rule.name in ("train", "tune"):
-        call_arguments["inputs"].code = render_inputs(to, original, call_arguments["inputs"].code)
-    new = to.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
-    return render_code(to.parse_call(new, original))
+        call_arguments["inputs"].code = render_inputs(
+            script, original, call_arguments["inputs"].code
+        )
+    new = script.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
+    return render_code(script.parse_call(new, original))
 
 
 def _render_flat_call(name: str, call_arguments: dict[str, Argument]) -> str:
@@ -134,7 +142,7 @@ def _render_flat_call(name: str, call_arguments: dict[str, Argument]) -> str:
 
 
 def _unfold_input(
-    to: Rewriting,
+    script: Rewriting,
     value: cst.BaseExpression,
     call_arguments: dict[str, Argument],
     original: cst.Call,
@@ -142,11 +150,13 @@ def _unfold_input(
     """Add the arguments of ``value``, a TransformInput or CreateModelInput, to ``call_arguments``;
     report the value if its arguments are not known.
     """
-    call = value if isinstance(value, cst.Call) else to.facts.assignments.get(render_code(value))
-    order = ["data"] if to.facts.infer_class(value) == "TransformInput" else ["instance_type"]
+    call = (
+        value if isinstance(value, cst.Call) else script.facts.assignments.get(render_code(value))
+    )
+    order = ["data"] if script.facts.infer_class(value) == "TransformInput" else ["instance_type"]
     inside = None if call is None else parse_arguments(call, order)
     if inside is None:
-        to.add_remaining(
+        script.add_remaining(
             original, f"inputs={render_code(value)}", "its arguments are not known from the script"
         )
         return
@@ -157,7 +167,7 @@ _BUILDER = {"model_data": "s3_model_data_url", "image_uri": "image_uri"}
 
 
 def _rewrite_register(
-    to: Rewriting, original: cst.Call, updated_call: cst.Call
+    script: Rewriting, original: cst.Call, updated_call: cst.Call
 ) -> cst.BaseExpression:
     """Rewrite a RegisterModel step as a ModelStep that registers the model.
 
@@ -167,9 +177,9 @@ def _rewrite_register(
     estimator = next((a.value for a in original.args
                       if a.keyword and a.keyword.value == "estimator"), None)  # fmt: skip
     if call_arguments is None or ("model" not in call_arguments and estimator is None):
-        to.add_remaining(original, "RegisterModel", "the model is not known from the script")
+        script.add_remaining(original, "RegisterModel", "the model is not known from the script")
         return updated_call
-    new = NewCall(to.require_import("ModelStep"), {"name": call_arguments.pop("name")})
+    new = NewCall(script.require_import("ModelStep"), {"name": call_arguments.pop("name")})
     for key in ("display_name", "description", "depends_on"):
         if key in call_arguments:
             new.put(key, call_arguments.pop(key))
@@ -179,24 +189,26 @@ def _rewrite_register(
         receiver = call_arguments.pop("model").code
     else:
         assignment = (
-            to.facts.assignments.get(render_code(estimator)) if estimator is not None else None
+            script.facts.assignments.get(render_code(estimator)) if estimator is not None else None
         )
         order = CLASSES["Estimator"].order
         estimator_arguments = parse_arguments(assignment, order) if assignment is not None else None
         if estimator_arguments is None or "entry_point" in estimator_arguments:
-            to.add_remaining(
+            script.add_remaining(
                 original, f"estimator={call_arguments['estimator'].code}", REPACKED_REASON
             )
             return updated_call
-        receiver = _render_model_builder(to, call_arguments, call_arguments.pop("estimator").code)
+        receiver = _render_model_builder(
+            script, call_arguments, call_arguments.pop("estimator").code
+        )
     rule: Rule = METHODS["model", "register"]
-    call = to.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
+    call = script.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
     new.arguments = {"name": new.arguments["name"], "step_args": call, **new.arguments}
-    return to.parse_call(new, original)
+    return script.parse_call(new, original)
 
 
 def _render_model_builder(
-    to: Rewriting, call_arguments: dict[str, Argument], estimator: str
+    script: Rewriting, call_arguments: dict[str, Argument], estimator: str
 ) -> str:
     """Return the code of a ModelBuilder for an estimator's model, taking its arguments out of
     ``call_arguments``.
@@ -208,4 +220,4 @@ def _render_model_builder(
     builder_arguments["role_arn"] = Argument(f"{estimator}.role")
     builder_arguments[SESSION] = Argument(f"{estimator}.{SESSION}")
     builder_arguments |= {path: Argument(value) for path, value in NO_SCRIPT.items()}
-    return _render_flat_call(to.require_import("ModelBuilder"), builder_arguments)
+    return _render_flat_call(script.require_import("ModelBuilder"), builder_arguments)

@@ -34,7 +34,7 @@ REST calls."""
 
 
 def iter_gaps(subject: Subject) -> Iterator[Gap]:
-    """Iterate over gaps for the parts of the definition that no role's policy is derived from."""
+    """Iterate over a gap for each part of the definition whose permissions are not derived."""
     for step in subject.values.steps:
         if step.type not in COLLECTORS and step.type not in BY_PIPELINE:
             reason = NOT_DERIVED.get(step.type, "the type is unknown")
@@ -60,7 +60,7 @@ def collect_needs(subject: Subject, role: str) -> Needs:
 
 
 def _explain_unknown_role(collector: Collector, request: Request) -> str:
-    """Return the gap for a job whose role the definition does not name, with what it needs."""
+    """Return a gap's message about a job whose role is not known, with the data that it needs."""
     alone = Collector(collector.subject, collector.step, Needs())
     COLLECTORS[collector.step.type](alone, request.arguments)
     verbs = {"reads": alone.needs.reads, "writes": alone.needs.writes}

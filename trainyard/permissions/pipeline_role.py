@@ -130,7 +130,7 @@ def iter_statements(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _allow_resources(subject: Subject) -> Iterator[Statement]:
-    """Iterate over statements for what steps create according to ``CREATED_RESOURCES``."""
+    """Iterate over statements for the resources in ``CREATED_RESOURCES`` that steps create."""
     for type_, several in CREATED_RESOURCES.items():
         steps = [step for step in subject.values.steps if step.type == type_]
         for sid, resource, actions in several:
@@ -212,7 +212,7 @@ def _allow_registry(subject: Subject) -> Iterator[Statement | Gap]:
 
 
 def _limit_statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return a condition that allows registering packages only with the definition's statuses.
+    """Return a condition: packages are registered only with the definition's approval statuses.
 
     It is empty if a status is missing or not constant, such as a parameter.
     """
@@ -270,9 +270,7 @@ def find_registered_groups(subject: Subject) -> tuple[list[Group], list[Gap]]:
 
 
 def _resolve_text(subject: Subject, value: Any, location: str) -> str | Gap:
-    """Return ``value`` as a pattern (see ``Values.resolve_text``), or the gap if it cannot be
-    known.
-    """
+    """Return ``value`` as a pattern (see ``Values.resolve_text``), or a gap if it is not known."""
     try:
         return subject.values.resolve_text(value, location)
     except DefinitionError as error:
@@ -339,9 +337,7 @@ def _iter_model_data(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
 
 
 def _allow_invocations(subject: Subject) -> Iterator[Statement | Gap]:
-    """Iterate over statements and gaps for functions of Lambda steps and queues of Callback
-    steps.
-    """
+    """Iterate over statements and gaps for functions of Lambda and queues of Callback steps."""
     functions, queues = set(), set()
     for step in subject.values.steps:
         if step.type not in ("Lambda", "Callback"):

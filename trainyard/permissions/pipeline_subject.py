@@ -63,7 +63,7 @@ class Subject:
 
     @cached_property
     def values(self) -> Values:
-        """Possible values of the definition's expressions."""
+        """Resolver of the definition's expressions."""
         return Values(self.name, self.document)
 
     @property
@@ -152,8 +152,8 @@ def from_file(
 
 
 def read_facts(body: str) -> dict[str, str]:
-    """Return the ``region`` that all images and ARNs in a definition have, and as ``pipeline_role``
-    the first role in it in alphabetical order; each is empty if there is none.
+    """Return the ``region`` of all images and ARNs in a definition, and its alphabetically first
+    role as ``pipeline_role``. Each is empty if there is none; the region also if they differ.
     """
     regions, roles = set(_REGION_IN_TEXT.findall(body)), sorted({*_ROLE_IN_TEXT.findall(body)})
     region = regions.pop() if len(regions) == 1 else ""

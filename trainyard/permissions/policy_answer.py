@@ -56,7 +56,7 @@ def print_answer(
     check: Path | None,
     as_endpoints: bool = False,
 ) -> None:
-    """Print what the options of a permission command ask for.
+    """Print the policy, template, endpoints or comparison that a command's options select.
 
     Gaps are printed on stderr, and are in the template's Metadata.
 
@@ -195,7 +195,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """What one statement says about one action and one resource."""
+    """One action and one resource of a statement, with the statement's conditions."""
 
     sid: str
     action: str

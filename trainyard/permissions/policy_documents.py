@@ -66,7 +66,7 @@ def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
     Raises:
         MalformedPolicy: it is not a policy document; the message says what is wrong.
     """
-    # Pass text, because the cache of ``_parse_policy`` needs hashable arguments.
+    # Pass text, because the cache of the called function needs hashable arguments.
     return _parse_policy(name, document if isinstance(document, str) else json.dumps(document))
 
 

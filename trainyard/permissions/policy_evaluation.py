@@ -98,7 +98,7 @@ class Policies:
     """True if the resource's policy must allow the request, as that of a KMS key or a role must."""
 
     def iter_kinds(self) -> Iterator[tuple[Kind, tuple[Policy, ...]]]:
-        """Iterate over (type, policies) in the order in which the types are evaluated."""
+        """Iterate over (policy type, policies) in the order in which the types are evaluated."""
         yield "service control policy", self.control
         trust: Kind = "role trust policy" if self._is_trust else "resource-based policy"
         yield trust, (self.resource,) if self.resource else ()
@@ -179,7 +179,7 @@ def evaluate_request(request: Request, policies: Policies) -> Decision:
 
 
 def _iter_denials(request: Request, policies: Policies) -> Iterator[Decision]:
-    """Iterate over the Deny statements that apply, or may apply."""
+    """Iterate over a decision for each Deny statement that applies, or may apply."""
     for kind, some in policies.iter_kinds():
         for policy, statement in ((p, s) for p in some for s in p.statements if not s.allows):
             denial = Decision(request, False, kind, policy.name, statement.sid)
@@ -330,9 +330,7 @@ def _is_principal(statement: Statement, principal: Principal) -> bool:
 
 
 def _expand_principal(name: str) -> str:
-    """Return the name of a principal; if it is an account's number, as the account's ARN, because
-    both mean the account.
-    """
+    """Return a principal's name; an account's number is replaced by the account's ARN."""
     kind, _, value = name.partition(":")
     match = _ACCOUNT.fullmatch(value)
     return f"{kind}:arn:aws:iam::{match[1]}:root" if match else name
@@ -403,7 +401,7 @@ def _make_text_match(wild: bool, fold: bool) -> Match:
 
 
 def _match_arn(value: str, arn_pattern: str, context: Context, variables: bool) -> bool:
-    """Compare two ARNs part by part; each of the six parts may have wildcards."""
+    """Return whether two ARNs match part by part; each of the six parts may have wildcards."""
     parts, patterns = value.split(":", 5), arn_pattern.split(":", 5)
     if arn_pattern == "*":
         return True
@@ -416,13 +414,13 @@ def _match_arn(value: str, arn_pattern: str, context: Context, variables: bool) 
 
 
 def _match_bool(value: str, pattern: str, context: Context, variables: bool) -> bool:
-    """Compare ``true`` and ``false`` without regard to case."""
+    """Return whether two booleans, written as text in any case, are equal."""
     regex = compile_pattern(pattern.lower(), context, variables, wild=False)
     return regex is not None and bool(regex.fullmatch(value.lower()))
 
 
 def _match_binary(value: str, pattern: str, context: Context, variables: bool) -> bool:
-    """Compare two base64 strings exactly."""
+    """Return whether two base64 strings are identical."""
     return value == pattern
 
 

@@ -34,7 +34,7 @@ BOUNDARY_PARAMETER = {
 def build_role_resources(
     subject: Subject, policies: Mapping[str, dict], *, allow_shared: bool = False
 ) -> dict[str, dict[str, Any]]:
-    """Return a mapping of a logical ID to the CloudFormation resource of each role and policy.
+    """Return a mapping of logical IDs to the CloudFormation resources of roles and policies.
 
     The templates in all infrastructure-as-code languages are written from it.
 
@@ -399,7 +399,7 @@ def register_role(name: str, **fields: Any) -> Callable[[Callable], Callable]:
 
 
 def list_roles(subject: Subject | None = None) -> list[Role]:
-    """Return the roles that a pipeline needs, or all roles without one, in the order for templates
+    """Return the roles that the pipeline needs (all roles if it is None), in the order of templates
     and messages.
     """
     selection = (role for role in _ROLES.values() if subject is None or role.exists(subject))
@@ -436,10 +436,10 @@ def derive_policy(subject: Subject, name: str, job_role: str | None = None) -> d
 
 
 def list_gaps(subject: Subject, name: str, job_role: str | None = None) -> list[str]:
-    """Return the gaps of a role: what it needs in addition to the policy of :func:`derive`.
+    """Return the gaps of a role: what it needs in addition to the policy of :func:`derive_policy`.
 
     Raises:
-        DefinitionError: as in :func:`derive`.
+        DefinitionError: as in :func:`derive_policy`.
     """
     results = _list_statements(subject, name, job_role)
     return list(dict.fromkeys(gap.says for gap in results if isinstance(gap, Gap)))

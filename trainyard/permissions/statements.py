@@ -77,7 +77,7 @@ class Gap:
 
 
 def build_policy(statements: Iterable[Statement | Gap]) -> dict:
-    """Return a policy document with the statements, without gaps and those without resources."""
+    """Return a policy document with the statements that have resources; gaps are left out."""
     grants = (s for s in statements if isinstance(s, Statement))
     allowing = [s.as_json() for s in grants if s.resources]
     return {"Version": "2012-10-17", "Statement": allowing}
@@ -203,7 +203,7 @@ class Values(UnstartedScope):
 
 
 def join_location(folder: Any, *names: Any) -> Any:
-    """Return the location ``names``, joined, below ``folder``; either may be ``Unknown`` in part.
+    """Return ``names``, joined, as a location below ``folder``; parts of both may be ``Unknown``.
 
     Like the service, put exactly one slash between, whether ``folder`` ends with one or not.
     """

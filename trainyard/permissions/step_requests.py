@@ -36,7 +36,7 @@ NOT_DERIVED = {
 
 
 def _collect_processing(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add what a processing job needs."""
+    """Add to ``c`` what a processing job with the request ``a`` needs."""
     c.add_log_group(PROCESSING_JOB)
     c.add_image(a["AppSpecification"]["ImageUri"], "AppSpecification.ImageUri")
     for entry in a.get("ProcessingInputs", ()):
@@ -56,7 +56,7 @@ def _collect_processing(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _collect_training(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add what a training job, or a training definition of a tuning job, needs."""
+    """Add to ``c`` what the request ``a`` of a training job, or a training definition, needs."""
     c.add_log_group(TRAINING_JOB)
     c.add_image(a["AlgorithmSpecification"].get("TrainingImage"), "TrainingImage")
     for channel in a.get("InputDataConfig", ()):
@@ -79,7 +79,7 @@ def _collect_training(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _collect_channel(c: Collector, channel: Mapping[str, Any]) -> None:
-    """Add the data source of a training channel: a file system or S3."""
+    """Add to ``c`` the data source of a training channel: a file system or S3."""
     source, field = channel["DataSource"], f"InputDataConfig[{channel['ChannelName']}]"
     if "FileSystemDataSource" in source:
         system = source["FileSystemDataSource"]
@@ -102,7 +102,7 @@ def _collect_source(c: Collector, values: Mapping[str, Any] | None, name: str) -
 
 
 def _collect_model(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add what a model's containers need when they are deployed."""
+    """Add to ``c`` what the containers of a model with the request ``a`` need when deployed."""
     for container in [*a.get("Containers", ()), a.get("PrimaryContainer")]:
         if container:
             c.add_image(container.get("Image"), "PrimaryContainer.Image")
@@ -115,7 +115,7 @@ def _collect_model(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _collect_transform(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add what a transform job needs."""
+    """Add to ``c`` what a transform job with the request ``a`` needs."""
     c.add_log_group(TRANSFORM_JOB)
     source = a["TransformInput"]["DataSource"]["S3DataSource"]
     _collect_s3_source(c, source, "TransformInput")
@@ -129,14 +129,14 @@ def _collect_transform(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _collect_capture(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add where captured data is written, and the key that encrypts it."""
+    """Add to ``c`` the location of the data that ``a`` captures, and the key that encrypts it."""
     if capture := a.get("DataCaptureConfig"):
         c.add_written_location(capture["DestinationS3Uri"], "DataCaptureConfig.DestinationS3Uri")
         c.add_key(capture.get("KmsKeyId"), c.needs.data_keys, "DataCaptureConfig.KmsKeyId")
 
 
 def _collect_check(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add a check step's processing job and the baselines that it compares with.
+    """Add to ``c`` what a check step needs: its processing job ``a``, and its baselines.
 
     The baselines may be those of the latest approved model package, which is a gap.
     """
@@ -160,7 +160,7 @@ def _collect_check(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _collect_auto_ml(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add what an AutoML job needs; what its own jobs need is a gap."""
+    """Add to ``c`` what an AutoML job needs; what the jobs that it starts need is a gap."""
     channels = a.get("InputDataConfig") or a.get("AutoMLJobInputDataConfig") or ()
     for index, channel in enumerate(channels):
         _collect_s3_source(c, channel["DataSource"]["S3DataSource"], f"InputDataConfig[{index}]")
@@ -173,7 +173,7 @@ def _collect_auto_ml(c: Collector, a: Mapping[str, Any]) -> None:
 
 
 def _collect_endpoint(c: Collector, a: Mapping[str, Any]) -> None:
-    """Add what an endpoint needs: logs, data capture, alarms, results of asynchronous inference."""
+    """Add to ``c`` what an endpoint needs: logs, data capture, alarms, asynchronous results."""
     c.needs.log_groups.add("/aws/sagemaker/Endpoints/*")
     _collect_capture(c, a)
     rollback = (a.get("DeploymentConfig") or {}).get("AutoRollbackConfiguration") or {}

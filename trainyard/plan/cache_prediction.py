@@ -596,7 +596,7 @@ class _StepPrediction:
 
         Args:
             new_key: key of the step in the next execution.
-            earlier: earlier results (see ``Keys.list_earlier``).
+            earlier: earlier results (see ``CacheKeys.list_earlier``).
             matching_runs: those that have the same key, and so must be too old.
         """
         if matching_runs:

@@ -55,7 +55,7 @@ class State:
         }
 
     def request(self) -> dict[str, Any]:
-        """Return the request for UpdatePipeline; with tags added, it is that for CreatePipeline."""
+        """Return the request for UpdatePipeline; with tags, it is also valid for CreatePipeline."""
         parallel = {"MaxParallelExecutionSteps": self.max_parallel_steps}
         return {
             "PipelineName": self.name,

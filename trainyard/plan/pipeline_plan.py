@@ -111,7 +111,7 @@ def find_overwritten(
 
 
 def _iter_inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterator[str]:
-    """Iterate over the URIs of a step's inputs to which people write.
+    """Iterate over the URIs of a step's inputs that people may overwrite.
 
     These are not outputs of other steps, and not code in folders that are named by their content.
     """
@@ -137,7 +137,7 @@ def _iter_inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterat
 def _check_location(
     s3: Any, step: str, run: Run, uri: str, fix: str, *, is_output: bool = False
 ) -> Overwritten:
-    """Compare the objects under ``uri`` with the time at which the step read or wrote them."""
+    """Count the objects under ``uri`` that were written after the step read or wrote them."""
     # Objects of an input count if they were written after the step's start, when it read them;
     # those of an output if they were written after its end, because the step wrote it before.
     then = run.steps[step].end_time if is_output else run.steps[step].start_time

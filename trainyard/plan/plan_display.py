@@ -220,10 +220,10 @@ def _build_total_row(plan: Plan) -> list[Cell]:
 
 
 def _explain_surprise(plan: Plan, outcome: Outcome) -> str:
-    """Return a remark for steps whose outcome may surprise; else an empty string.
+    """Return a remark if the step's outcome may be surprising; else an empty string.
 
-    These are a changed step that is still taken from the cache, and a step that registers the same
-    model again because all jobs are taken from the cache.
+    It is for a changed step that is still taken from the cache, and for a step that registers the
+    same model again because all jobs are taken from the cache.
     """
     if outcome.type == "RegisterModel":
         jobs = [other for other in plan.outcomes if step_type(other.type).is_charged]
@@ -235,14 +235,14 @@ def _explain_surprise(plan: Plan, outcome: Outcome) -> str:
     return ", which had these values" if is_in_key else "; what changed is not in its cache key"
 
 
-def _build_row(outcome: Outcome, cost: Cost, although: str) -> list[Cell]:
-    """Return the table's row for a step; ``although`` is a remark to append to the reason."""
+def _build_row(outcome: Outcome, cost: Cost, remark: str) -> list[Cell]:
+    """Return the table's row for a step; ``remark`` is appended to the reason."""
     if outcome.answer == "cached":
-        cells = [cost.machines, "", "", "", "$0", outcome.why + although]
+        cells = [cost.machines, "", "", "", "$0", outcome.why + remark]
         return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
     timing = outcome.when or "runs"
     if not step_type(outcome.type).is_charged:
-        return [(outcome.step, ""), (timing, ""), *[("", "")] * 5, (although, "dim")]
+        return [(outcome.step, ""), (timing, ""), *[("", "")] * 5, (remark, "dim")]
     machines = f"{cost.machines}{' spot' if cost.spot else ''}"
     no_price = f"; no price for {cost.unpriced}" if cost.unpriced else ""
     return [

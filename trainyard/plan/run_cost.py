@@ -33,7 +33,7 @@ from trainyard.plan.prices import SPOT_LOW, Kind, Price, Prices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
-    """The prediction for a step, in case it runs."""
+    """The predicted duration of a step if it runs."""
 
     seconds: Spread
     """Seconds from its start to its end."""
@@ -333,9 +333,9 @@ def read_work(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | 
 
 
 def _estimate_cost(
-    step: str, job: Work, history: History, prices: Prices, foreseen: Spread | None
+    step: str, job: Work, history: History, prices: Prices, predicted: Spread | None
 ) -> Cost:
-    """Return the cost of a step as if it ran; ``foreseen`` are its predicted seconds, if any."""
+    """Return the cost of a step if it runs; ``predicted`` is its predicted duration in seconds."""
     cheapest = SPOT_LOW if job.spot else 1.0
     lowest_price, price = (
         prices.compute_cluster(job.kind, job.instance_type, job.count, job.volume_gb, share)
@@ -357,15 +357,15 @@ def _estimate_cost(
     # ``seen_range`` has seconds of the whole step. In each of them, a tuning step may be charged
     # for ``parallel`` jobs.
     all_at_once = None if seen_range.high is None else seen_range.high * job.jobs.parallel
-    slow = None if foreseen is None else min(foreseen.p90, job.limit or foreseen.p90)
-    fast = None if foreseen is None or slow is None else min(foreseen.p10, slow)
+    slow = None if predicted is None else min(predicted.p90, job.limit or predicted.p90)
+    fast = None if predicted is None or slow is None else min(predicted.p10, slow)
     return Cost(
         step=step,
         machines=job.machines,
         spot=job.spot,
         runs_seen=len(seconds),
         seen=seen_range,
-        foreseen=foreseen,
+        foreseen=predicted,
         limit=None if job.limit is None else job.jobs.compute_longest(job.limit),
         usd_seen=Range(compute_usd(seen_range.low, lowest_price), compute_usd(all_at_once)),
         usd_foreseen=Range(compute_usd(fast, lowest_price), compute_usd(slow)),

@@ -38,7 +38,7 @@ def suggest_constraints(statistics: dict[str, Any]) -> dict[str, Any]:
 
 
 def _suggest_feature(feature: dict[str, Any]) -> dict[str, Any]:
-    """Return the constraints of one column from its statistics."""
+    """Return the suggested constraints of one column, given its statistics."""
     feature_statistics = feature.get("numerical_statistics") or feature["string_statistics"]
     common = feature_statistics["common"]
     rows = common["num_present"] + common["num_missing"]

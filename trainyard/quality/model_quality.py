@@ -78,7 +78,7 @@ def read_tables(folder: Path, form: dict[str, Any]) -> Table:
 
 
 def _read_csv_files(files: list[Path], header: bool) -> Table:
-    """Read CSV files; without a header, the columns are ``_c0``, ``_c1``, … as AWS has them."""
+    """Read CSV files; without a header, the columns are ``_c0``, ``_c1``, … as AWS names them."""
     names: list[str] = []
     rows: list[Cells] = []
     for path in files:
@@ -257,7 +257,7 @@ def _get_column(columns: dict[str, str], name: str) -> str:
 
 
 def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
-    """Return each metric with its standard deviation, which is "NaN" if there are too few rows."""
+    """Return each metric's value and standard deviation, "NaN" if there are too few rows."""
     values = measure(np.arange(rows))
     spread: dict[str, Any] = dict.fromkeys(values, "NaN")
     if rows >= LEAST:
@@ -271,7 +271,7 @@ def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
 
 
 def _make_regression_measure(truth: Cells, inferences: Cells) -> Measure:
-    """Return a function that computes the metrics of a regression."""
+    """Return a function that computes the metrics of a regression over given rows."""
     true, predictions = (
         _require_numbers(truth, "ground truth"),
         _require_numbers(inferences, "inference"),
@@ -299,8 +299,8 @@ def _require_numbers(cells: Cells, noun: str) -> np.ndarray:
 def _prepare_classification(
     table: Table, truth: Cells, problem: str, columns: dict[str, str]
 ) -> tuple[Measure, dict[str, dict[str, int]]]:
-    """Return a function that computes a classifier's metrics, and its confusion matrix: a mapping
-    of the true class to a mapping of the predicted class to the number of rows.
+    """Return (function that computes a classifier's metrics over given rows, confusion matrix as
+    {true class: {predicted class: number of rows}}).
     """
     binary = problem == "BinaryClassification"
     chance = columns.get("probability_attribute")
@@ -347,7 +347,7 @@ def _compute_f_beta(beta: float, precision: float, recall: float) -> float:
 def _make_binary_measure(
     true: np.ndarray, predictions: np.ndarray, scores: np.ndarray | None
 ) -> Measure:
-    """Return a function that computes the metrics of a binary classifier."""
+    """Return a function that computes the metrics of a binary classifier over given rows."""
 
     def measure(rows: np.ndarray) -> Measures:
         t, s = true[rows], predictions[rows]
@@ -388,8 +388,8 @@ def _compute_roc_auc(true: np.ndarray, scores: np.ndarray) -> float:
 def _make_multiclass_measure(
     true: np.ndarray, predictions: np.ndarray, classes: list[str]
 ) -> Measure:
-    """Return a function that computes the metrics of a multiclass classifier: averages over the
-    classes, weighted by their number of rows.
+    """Return a function that computes the metrics of a multiclass classifier over given rows:
+    averages over the classes, weighted by their number of rows.
     """
 
     def measure(rows: np.ndarray) -> Measures:

@@ -88,7 +88,7 @@ def _replace_control_characters(text: str) -> str:
 
 
 def _post_text(address: str, text: str) -> None:
-    """Post the text to the URL ``address``. It is a secret, so no error message contains it.
+    """Post the text to a URL. The URL is a secret, so no error message contains it.
 
     Raises:
         ServiceError: Slack refuses or cannot be reached.

@@ -326,13 +326,13 @@ class Execution:
         names = (stream.get("logStreamName") for stream in response.get("logStreams", []))
         return [name for name in names if name]
 
-    def _log_events(self, step: Step, stream: str, **how: Any) -> dict[str, Any]:
-        """Return GetLogEvents' response for a stream of the step's job; ``how`` are its options."""
+    def _log_events(self, step: Step, stream: str, **options: Any) -> dict[str, Any]:
+        """Return GetLogEvents' response for a stream of the step's job, with these options."""
         assert step.job is not None  # one of its streams was found
         kind, job = step.job
         with service_errors(f"reading the log of {job}"):
             return self._logs.get_log_events(
-                logGroupName=LOG_GROUPS[kind], logStreamName=stream, **how
+                logGroupName=LOG_GROUPS[kind], logStreamName=stream, **options
             )
 
     def read_output_json(self, step: Step, output: str, file: str) -> dict[str, Any] | None:
@@ -495,7 +495,7 @@ def report_success(token: str, outputs: Mapping[str, str], region: str | None = 
 
 
 def report_failure(token: str, reason: str, region: str | None = None) -> str:
-    """Report to a waiting callback step that it failed; return the ARN of its execution.
+    """Send a failure to a waiting callback step; return the ARN of its execution.
 
     Raises:
         ServiceError: no step waits with that token.
@@ -503,8 +503,8 @@ def report_failure(token: str, reason: str, region: str | None = None) -> str:
     return _send_response("failure", region, CallbackToken=token, FailureReason=reason)
 
 
-def _send_response(how: str, region: str | None, **request: Any) -> str:
-    """Send a callback response (``how``: success or failure); return the execution's ARN."""
+def _send_response(result: str, region: str | None, **request: Any) -> str:
+    """Send a callback response (``result``: success or failure); return the execution's ARN."""
     with service_errors(f"answering callback {request['CallbackToken']}"):
-        send = getattr(create_client("sagemaker", region), f"send_pipeline_execution_step_{how}")
+        send = getattr(create_client("sagemaker", region), f"send_pipeline_execution_step_{result}")
         return send(**request)["PipelineExecutionArn"]

@@ -182,7 +182,7 @@ class StepUris:
 
 
 def split_code_and_data(uris: Mapping[str, str]) -> StepUris:
-    """Return which of a step's URIs are those of its code and which those of its data.
+    """Split a step's URIs into those of its code and those of its data.
 
     ``uris`` maps a field's path to its URI. URIs in other fields, such as outputs, are left out.
     Code is in a channel or an input with a name that the SDKs use for it, or in an archive

@@ -144,7 +144,7 @@ LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic|Command failed with e
 
 
 def print_summary(execution: Execution, display: Display) -> None:
-    """Print steps and times, the display's tables, the model package; or why the run failed."""
+    """Print steps and times, the display's tables, failures, the status and the model package."""
     description = execution.describe()
     status = description["PipelineExecutionStatus"]
     steps = execution.steps()
@@ -210,7 +210,7 @@ STYLES = {"certain": "bold red", "likely": "bold yellow", "unknown": "bold"}
 
 
 def print_cause(cause: Cause) -> None:
-    """Print the sentence first, then the lines that show it, then what to do."""
+    """Print a cause: its sentence, then the lines that show it, then the fix."""
     mark = {"certain": "", "likely": "likely: ", "unknown": ""}[cause.certainty]
     prefix = f"{cause.step} failed: " if cause.step else ""
     if cause.source and (cause.host or cause.rank is not None):
@@ -230,6 +230,6 @@ def print_cause(cause: Cause) -> None:
 
 
 def _name_process(cause: Cause) -> str:
-    """Return ``rank 3 on algo-1``, or the part of it that the cause names; else an empty string."""
+    """Return rank and host, such as ``rank 3 on algo-1``, as far as the cause names them."""
     rank = "" if cause.rank is None else f"rank {cause.rank}"
     return " on ".join(filter(None, (rank, cause.host)))

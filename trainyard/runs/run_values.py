@@ -107,7 +107,7 @@ class RunValues(UnstartedScope):
         self._began = answer.get("CreationTime")
 
     def variable(self, name: str) -> Any:
-        """Return the value of an execution variable in this execution."""
+        """Return the value of an execution variable, such as ``PipelineExecutionId``."""
         variables = parse_arn_variables(self._arn)
         if name == "StartDateTime" and isinstance(self._began, datetime):
             return self._began.isoformat()

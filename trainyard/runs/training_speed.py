@@ -57,15 +57,15 @@ class Pace:
 
     @property
     def is_slow(self) -> bool:
-        """True if a step takes longer than the ``most`` of the first expectation."""
+        """True if a step takes longer than ``most`` of the first expectation."""
         return bool(self.expected) and self.found[STEP] > self.expected[0].most
 
     @property
     def slowest(self) -> str:
         """Part of the step that exceeds its expected time most; ``STEP`` if no part is known."""
-        should = self.expected[0].seconds
-        parts = [part for part in self.found if part != STEP and part in should]
-        return max(parts, key=lambda part: self.found[part] - should[part], default=STEP)
+        expected = self.expected[0].seconds
+        parts = [part for part in self.found if part != STEP and part in expected]
+        return max(parts, key=lambda part: self.found[part] - expected[part], default=STEP)
 
     def describe_slowness(self) -> str:
         """Return a sentence that says how slow a step is and why; empty if it is not slow.
@@ -131,7 +131,7 @@ ForesightError if it is not known."""
 
 
 def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[Measurement | str]:
-    """Iterate over the measurements of an execution's successful training jobs.
+    """Iterate over measurements of the step times of an execution's successful training jobs.
 
     Yield a string with the reason for a training job that cannot be used.
 

@@ -36,7 +36,7 @@ MALFORMED_RULES = {
 def check_definition(body: str) -> list[Finding]:
     """Return the findings in the definition ``body`` (JSON text): errors first, then by step.
 
-    If its outer form is wrong, check as much of it as can be read.
+    If its top-level structure is wrong, check as much of it as can be parsed.
     """
     document, problems = read_definition(body)
     if document is None:
@@ -57,7 +57,7 @@ def check_definition(body: str) -> list[Finding]:
 
 
 def refuse_errors(body: str, source: str) -> None:
-    """Check that the definition ``body`` has no errors; ``source`` names it in the message.
+    """Raise DefinitionError if the definition ``body`` has errors; ``source`` names it in messages.
 
     Raises:
         DefinitionError: it has an error; the message is about the first.
@@ -71,9 +71,7 @@ def refuse_errors(body: str, source: str) -> None:
 
 
 def check_limits(body: str, document: Document) -> Iterator[Finding]:
-    """Check the definition's length and number of parameters against the limits in botocore's
-    service model.
-    """
+    """Check the definition's length and number of parameters against botocore's limits."""
     longest = service_shapes("sagemaker")["PipelineDefinition"]["max"]
     if len(body) > longest:
         yield ROOT.make_error(

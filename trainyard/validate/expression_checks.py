@@ -52,7 +52,7 @@ class ExpressionType:
 
 
 def iter_located_expressions(document: Document) -> Iterator[tuple[dict, Location, Step | None]]:
-    """Iterate over every expression of the definition, with its place and its step.
+    """Iterate over (expression, location, step) of every expression of the definition.
 
     The step is None for expressions in the definition's top-level configurations.
     """

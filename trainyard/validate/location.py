@@ -1,4 +1,4 @@
-"""The findings of validation, and places: the JSON paths in a definition that findings refer to."""
+"""The findings of validation, and the locations in a definition (JSON paths) that they concern."""
 
 import re
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ class Location:
     path: str
 
     def join(self, *keys: str | int) -> "Location":
-        """Return the place below this one: each key is a member's name or a list index."""
+        """Return the location below this one; each key is a member's name or a list index."""
         path = self.path
         for key in keys:
             if isinstance(key, int):
@@ -69,7 +69,7 @@ class Location:
     def make_error(
         self, rule: str, problem: str, *, reason: str, fix: str, source: str, answer: str = ""
     ) -> Finding:
-        """Return a finding at this place that the service refuses, or that makes the run fail."""
+        """Return an error at this location: the service refuses it, or the run fails."""
         return Finding(
             rule=rule,
             severity="error",
@@ -85,7 +85,7 @@ class Location:
     def make_warning(
         self, rule: str, problem: str, *, reason: str, fix: str, source: str
     ) -> Finding:
-        """Return a finding at this place that may waste money or time."""
+        """Return a warning about this location: it may waste money or time."""
         finding = self.make_error(rule, problem, reason=reason, fix=fix, source=source)
         return replace(finding, severity="warning")
 
@@ -96,7 +96,7 @@ def format_unknown_argument(name: str) -> str:
 
 
 def suggest_name(name: Any, valid: list[str], limit: int = 8) -> str:
-    """Return a fix: ``use`` and the most similar valid name, else up to ``limit`` valid names."""
+    """Return a fix for a message: use the most similar valid name, else one of the valid names."""
     close = get_close_matches(str(name), valid, n=1, cutoff=0.6)
     if close:
         return f"use {close[0]}"

@@ -1,5 +1,5 @@
-"""Check the outer form of a definition: its JSON, top-level members, parameters, and steps' names
-and types; also names in the arguments of Cleanup, Lineage and ForEach steps.
+"""Check the top-level structure of a definition: its JSON, top-level members, parameters, and
+steps' names and types; also names in the arguments of Cleanup, Lineage and ForEach steps.
 """
 
 import json
@@ -22,8 +22,8 @@ ROOT = Location(None, "$")
 
 
 def read_definition(body: str) -> tuple[Document | None, list[Finding]]:
-    """Return the definition in ``body`` (None if it is not a JSON object) and the findings in its
-    form.
+    """Return the definition in ``body`` (None if it is not a JSON object) and the findings about
+    its structure.
     """
     findings: list[Finding] = []
     try:
@@ -291,7 +291,7 @@ def check_special_step(step: Step, steps: dict[str, Step], document: Document) -
 
 
 def _check_cleanup(step: Step, steps: dict[str, Step], location: Location) -> Iterator[Finding]:
-    """Check that each step whose outputs are deleted exists and is in DependsOn."""
+    """Check that each step whose outputs a Cleanup step deletes exists and is in DependsOn."""
     resources = step.arguments.get("Resources")
     sources = resources.get("S3") if isinstance(resources, dict) else None
     waits = [
@@ -423,9 +423,7 @@ PASSING = "developer guide: Pass Data Between Steps"
 
 
 def check_property_files(step: Step) -> Iterator[Finding]:
-    """Check a step's property files: each must refer to an output of the step, and have a unique
-    name and a relative path.
-    """
+    """Check that each property file has an output of the step, a unique name, a relative path."""
     config = step.arguments.get("ProcessingOutputConfig")
     outputs = config.get("Outputs") if isinstance(config, dict) else None
     names = (

@@ -16,7 +16,7 @@ from trainyard.validate.location import (
 
 
 def check_dependencies(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Iterate over findings in DependsOn, and over every cycle."""
+    """Iterate over the findings in DependsOn, and a finding for each cycle."""
     for step in document.steps:
         yield from _check_depends_on(step, steps)
         for name in dict.fromkeys(step.reads):
@@ -144,7 +144,7 @@ DEFINITION = "SDK 3.27: Pipeline.definition"
 
 
 def make_missing_finding(location: Location, kind: str, name: str, valid: list[str]) -> Finding:
-    """Return a finding: the parameter or step does not exist. It suggests the nearest name."""
+    """Return a finding that a parameter or step does not exist; it suggests a valid name."""
     return location.make_error(
         f"unknown-{kind}",
         f"there is no {kind} {name!r}",

@@ -28,7 +28,7 @@ def service_shapes(service: str) -> Mapping[str, Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape; ``origin`` and ``name`` say in a finding where a constraint comes from."""
+    """A shape of botocore's or of our own; findings cite ``origin`` and ``name`` as its source."""
 
     origin: str
     """``botocore``, or the source of one of our own shapes."""
@@ -105,7 +105,7 @@ def find_service_shape(name: str, service: str = "sagemaker") -> Shape:
 
 @functools.cache
 def compile_pattern(text: str) -> re.Pattern[str] | None:
-    r"""Return a pattern of the model, for ``fullmatch``; None if Python cannot express it."""
+    r"""Compile a shape's pattern for ``fullmatch``; return None if Python cannot express it."""
     # Java writes \p{L} for a letter; Python has no such class, so the wider \w replaces it.
     for java, python in ((r"\p{L}", r"\w"), (r"\p{Z}", r"\s"), (r"\p{N}", r"\d")):
         text = text.replace(java, python)

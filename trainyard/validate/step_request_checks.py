@@ -52,13 +52,13 @@ NAMED_LISTS = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParamet
 
 
 def check_step_requests(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
-    """Iterate over what SageMaker would refuse in the fields and the Arguments of each step."""
+    """Iterate over findings: what SageMaker would refuse in each step's fields and Arguments."""
     fit = Fit(document, steps)
     members = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
     yield from fit.check(members, Shape("SDK 3.27", "Pipeline", PIPELINE), Location(None, "$"))
     for step in document.steps:
         location = Location(step.name, step.path)
-        # An unknown type is reported by the check of the definition's outer form.
+        # The check of the definition's top-level structure reports an unknown type.
         if step.type not in STEP_TYPES:
             continue
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
@@ -320,13 +320,13 @@ REFUSED_WHY = "SageMaker refuses the request when the step starts, after the ste
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Checks the values of one definition; ``steps``, by name, are used to resolve references."""
+    """Checks values of a definition against shapes; ``steps``, by name, resolve references."""
 
     document: Document
     steps: dict[str, Step]
 
     def check(self, value: Any, shape: Shape, location: Location) -> Iterator[Finding]:
-        """Iterate over what is wrong with ``value``, given its shape."""
+        """Iterate over the findings in ``value``, given its shape."""
         if shape.type == "any" or (value is None and shape.body.get("nullable")):
             return
         if is_expression(value):
@@ -472,10 +472,11 @@ def _check_length(
     """Check the length of a value; ``unit`` says what is counted, such as ``items``."""
     minimum, maximum = shape.body.get("min", 0), shape.body.get("max", float("inf"))
     if not minimum <= len(value) <= maximum:
-        limits = f"at least {minimum}" if len(value) < minimum else f"at most {maximum}"
+        too_few = len(value) < minimum
+        limits = f"at least {minimum} are required" if too_few else f"at most {maximum} are allowed"
         yield location.make_error(
             "length",
-            f"{len(value)} {unit}, {limits} are allowed",
+            f"{len(value)} {unit}, {limits}",
             reason=REFUSED_WHY,
             fix=f"shorten it to {maximum}" if len(value) > maximum else f"give at least {minimum}",
             source=CITATIONS.get(shape.name, "") + shape.source,
@@ -539,7 +540,7 @@ def _make_expression_finding(
 def _relabel_findings(
     value: dict, candidate: Any, findings: Iterator[Finding]
 ) -> Iterator[Finding]:
-    """Iterate over the same findings, reported for the value that the expression has by default."""
+    """Iterate over the findings about ``candidate``, reported for the expression ``value``."""
     for finding in findings:
         text = value.get(GET, JOIN)
         yield Finding(

@@ -252,9 +252,7 @@ def _check_rule(trial: Trial, rule: Rule) -> Verdict:
 
 
 def _is_ours(trace: TracebackType | None) -> bool:
-    """Return whether the error comes only from this package's code, so that it is our own
-    defect.
-    """
+    """Return whether all of an error's frames are in this package, so that it is our own defect."""
     names = [Path(frame.filename) for frame in traceback.extract_tb(trace)]
     return all(name.is_relative_to(Path(__file__).parent) for name in names)
 

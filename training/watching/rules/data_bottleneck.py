@@ -44,7 +44,7 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
 
 
 def _sum_waits(history: History) -> float:
-    """Return the total waiting time in seconds."""
+    """Return the seconds that rank 0 has waited for the loader in all lines."""
     return sum(
         line["data_stall"] * line.get("step_seconds", 0.0) * (line["step"] - before["step"])
         for before, line in pairwise(history.lines)

@@ -62,7 +62,7 @@ def check(history: History, settings: RuleSettings, plan: Plan) -> Finding | Non
 
 def _sum_waits(history: History, rank: int) -> float:
     """Return the seconds that the others waited for the rank in the last lines, assuming that a
-    step is all own work.
+    step consists of own work only.
     """
     seconds = 0.0
     for before, line in pairwise(history.lines[-WINDOW:]):

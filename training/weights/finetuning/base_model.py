@@ -103,6 +103,7 @@ def _read_unpacked(
     model: nn.Module | None,
     asked_as_folder: bool,
 ) -> dict[str, Tensor]:
+    """Return the weights of a train step's model that is unpacked."""
     config = folder / hugging_face_folder.CONFIG
     content = config.read_bytes() if config.is_file() else None
     description = _read_description(
@@ -168,6 +169,7 @@ def _check_same_model(
 def _read_folder(
     workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
 ) -> dict[str, Tensor]:
+    """Return the weights of a folder in Hugging Face's layout; check its settings and tokenizer."""
     description = hugging_face_folder.read_config(folder)
     _check_same_model(workload, name, description, uri)
     tensors = build_model.read_tensors(model, hugging_face_folder.list_weight_files(folder))

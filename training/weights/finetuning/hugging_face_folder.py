@@ -17,7 +17,7 @@ PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def is_folder(folder: Path) -> bool:
-    """Return whether the folder contains a model as plain files, not in an archive."""
+    """Return whether the folder has a config.json, as a model that is not in an archive."""
     return (folder / CONFIG).is_file()
 
 

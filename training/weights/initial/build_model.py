@@ -38,7 +38,9 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows ``first`` … ``first + count - 1`` of a weight: those of ``value`` from ``start`` on."""
+    """Rows ``first`` … ``first + count - 1`` of a weight, copied from ``value``'s rows from
+    ``start`` on.
+    """
 
     first: int
     count: int
@@ -147,7 +149,7 @@ ATTRIBUTE = "initial_recorder"
 
 
 def build_on_meta(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """Return the model that ``make`` returns, on meta; a real one if that is impossible.
+    """Build the model with ``make`` on meta, or a real one if that is impossible.
 
     In both cases its initial values depend on ``seed``, not on the sharding.
     """

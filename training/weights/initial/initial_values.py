@@ -227,7 +227,7 @@ def replace_tensors(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> No
 
 
 def _swap_content(parameter: Tensor, content: Tensor) -> Tensor:
-    """Return the parameter with other content, or a new object if that is impossible."""
+    """Give the parameter other content and return it; return a new one if that is impossible."""
     if content is parameter:
         return parameter
     new = nn.Parameter(content, requires_grad=parameter.requires_grad)

@@ -169,7 +169,7 @@ class Recorder:
             return self._run(func, args, kwargs)
 
     def _run(self, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-        """Run an operation really if it concerns only real tensors, otherwise record it."""
+        """Run an operation if it uses only real tensors; otherwise record it, on meta."""
         if func in TO_META:
             kwargs = {**kwargs, "device": META}
         inputs = list(iter_tensors((args, kwargs)))

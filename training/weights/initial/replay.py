@@ -147,7 +147,7 @@ class RecorderProtocol(Protocol):
 
 @torch.no_grad()
 def replay_steps(recorder: RecorderProtocol, view: View, steps: Sequence[Step]) -> Tensor:
-    """Return the tensor at ``view`` after ``steps``, which are all the steps that it depends on."""
+    """Run ``steps``, all that ``view`` depends on, for real; return the tensor at ``view``."""
     memory: dict[int, torch.UntypedStorage] = {}
 
     def materialize_view(location: View) -> Tensor:

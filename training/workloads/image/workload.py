@@ -326,7 +326,7 @@ class Norm(nn.GroupNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalise x, (n, channels, h, w)."""
+        """Normalise ``input``, (n, channels, h, w)."""
         faults = torch.is_grad_enabled() and not input.requires_grad and input.device.type == "cpu"
         return super().forward(input.contiguous() if faults else input)
 
@@ -399,7 +399,7 @@ log = logging.getLogger(__name__)
 
 SIDE = 16
 """Pixels along each side of the grey image for the regression, at most the image's own size."""
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
+STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # C is the inverse of the L2 penalty
 HELD_OUT_EVERY = 5
 MAX_ITERATIONS = 1000
 
@@ -456,16 +456,15 @@ def _compute_logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray
 
 
 def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
-    """Return the value of STRENGTHS that predicts a held-out fifth of the rows best."""
+    """Return the value of C_VALUES that predicts a held-out fifth of the rows best."""
     held_out = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     if len(np.unique(targets[~held_out])) < len(np.unique(targets)):
         log.warning("%d images are too few to choose C; it is set to 1", len(targets))
         return 1.0
 
-    def compute_loss(strength: float) -> float:
+    def compute_loss(c: float) -> float:
         logits = _compute_logits(
-            _fit_logistic_regression(design[~held_out], targets[~held_out], strength),
-            design[held_out],
+            _fit_logistic_regression(design[~held_out], targets[~held_out], c), design[held_out]
         )
         total = np.logaddexp.reduce(logits, axis=1)
         return float((total - logits[np.arange(len(logits)), targets[held_out]]).mean())
@@ -476,15 +475,15 @@ def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
 
 
 def _fit_logistic_regression(
-    design: np.ndarray, targets: np.ndarray, strength: float
+    design: np.ndarray, targets: np.ndarray, c: float
 ) -> LogisticRegression:
     """Fit a logistic regression. Raises TrainingError if it does not converge."""
-    model = LogisticRegression(C=strength, max_iter=MAX_ITERATIONS)
+    model = LogisticRegression(C=c, max_iter=MAX_ITERATIONS)
     model.fit(design, targets)
     if model.n_iter_.max() >= MAX_ITERATIONS:
         # A baseline that has not converged is too easy to beat, so the gate must not use it.
         raise TrainingError(
-            f"the logistic regression (C = {strength:g}) has not converged after {MAX_ITERATIONS} "
+            f"the logistic regression (C = {c:g}) has not converged after {MAX_ITERATIONS} "
             "iterations; lower evaluate.baseline_units"
         )
     return model

@@ -78,7 +78,7 @@ class Documents:
 
     @classmethod
     def from_config(cls, config: "LanguageModelConfig", end: int) -> "Documents | None":
-        """Create it for a configuration, or return None if attention spans the whole window."""
+        """Create the finder for a configuration; None if attention spans the whole window."""
         if config.attend == "window":
             return None
         return cls(end, behind=config.records == "completions")

@@ -33,7 +33,7 @@ Mask = Union[Tensor, "BlockMask", None]
 def build_mask(
     queries: Tensor, keys: Tensor, documents: Tensor | None, *, wide: bool = False
 ) -> "Tensor | BlockMask":
-    """Return the mask between queries of some tokens and keys of some tokens, in any order.
+    """Return the attention mask between queries and keys at these positions, in any order.
 
     Args:
         queries, keys: positions of the tokens in the sample, (q,) and (k,).
@@ -69,7 +69,7 @@ def compute_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask) -> Tensor:
 def build_mask_rule(
     queries: Tensor, keys: Tensor, documents: Tensor | None
 ) -> Callable[..., Tensor]:
-    """Return the mask as a function of (sample, head, index of the query, index of the key)."""
+    """Return the attention mask as a function of (sample, head, query's index, key's index)."""
 
     def is_visible(sample: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         """Return whether the query may attend to the key."""
@@ -84,7 +84,7 @@ def build_mask_rule(
 
 @cache
 def _load_flex_function(name: str, device: str) -> Callable[..., Any]:
-    """Return torch's function. It is compiled on GPUs, so that it allocates no score matrix."""
+    """Return flex_attention's function ``name``; compiled on GPUs, it allocates no score matrix."""
     from torch.nn.attention import flex_attention
 
     function = getattr(flex_attention, name)

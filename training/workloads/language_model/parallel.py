@@ -37,8 +37,8 @@ def apply_tensor_parallel(model: Transformer, mesh: DeviceMesh) -> None:
 
 
 def apply_sequence_parallel(model: Transformer, mesh: DeviceMesh) -> None:
-    """Split like ``apply_tensor_parallel``, but keep only the rank's positions of the stream
-    between layers.
+    """Split like ``apply_tensor_parallel``, but keep only the rank's positions of the residual
+    stream between layers.
 
     As in Korthikanti et al. 2022, section 4.2.2: a layer begins with an all-gather and ends with a
     reduce-scatter. Together they move as much data as the all-reduce.

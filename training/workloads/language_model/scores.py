@@ -162,7 +162,9 @@ class _Cutter:
         return self._length > 0 and not self._is_foreign
 
     def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Add samples; return the hashes and sums of the documents that end within them."""
+        """Add the unit's next samples; return the hashes of the documents that end in them, and the
+        sums of their ``columns``.
+        """
         tokens = samples[:, 1:].ravel()
         values = columns.reshape(len(tokens), columns.shape[-1])
         if not self._has_begun:  # later samples begin with the last token of the previous one

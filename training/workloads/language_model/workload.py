@@ -296,9 +296,7 @@ class Bigram:
 def measure_baselines(
     train: Dataset, test: Dataset, tokenizer: Tokenizer, limit: int
 ) -> dict[str, dict[str, float]]:
-    """Return the metrics of ``measure_unigram`` and ``measure_bigram``, from at most ``limit``
-    train tokens.
-    """
+    """Return the metrics of a unigram and a bigram model, from at most ``limit`` train tokens."""
     [width] = train.fields["tokens"].shape or ()
     count = min(len(train), max(1, limit // width))
     model = Bigram(train.read(np.arange(count))["tokens"], tokenizer.size)

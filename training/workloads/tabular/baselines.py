@@ -125,7 +125,7 @@ def _assign_codes(ids: np.ndarray, size: int) -> np.ndarray:
     return codes
 
 
-STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C: the inverse of the L2 penalty
+STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C is the inverse of the L2 penalty
 MAX_ITERATIONS = 1000
 
 Logits = Callable[[Samples], np.ndarray]
@@ -135,7 +135,7 @@ Logits = Callable[[Samples], np.ndarray]
 class Regression:
     """Logistic regression on one-hot categories and normalised numbers.
 
-    C is the value in STRENGTHS that predicts a held-out fifth of the rows best.
+    C is the value in C_VALUES that predicts a held-out fifth of the rows best.
     """
 
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
@@ -188,14 +188,14 @@ def fit_baselines(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, 
 
 
 def _find_best_strength(rows: sparse.csr_array, samples: Samples) -> float:
-    """Return the value of STRENGTHS with the lowest loss on the held-out rows."""
+    """Return the value of C_VALUES with the lowest loss on the held-out rows."""
     labels, held_mask = samples["label"], select_held_out(samples)
     if held_mask is None:
         log.warning("%d rows are too few to choose C; it is set to 1", len(labels))
         return 1.0
 
-    def compute_loss(strength: float) -> float:
-        model = _fit_logistic_regression(rows[~held_mask], labels[~held_mask], strength)
+    def compute_loss(c: float) -> float:
+        model = _fit_logistic_regression(rows[~held_mask], labels[~held_mask], c)
         score_columns = build_columns(model.decision_function(rows[held_mask]), labels[held_mask])
         return float(score_columns["log_loss.sum"].mean())
 
@@ -203,16 +203,16 @@ def _find_best_strength(rows: sparse.csr_array, samples: Samples) -> float:
 
 
 def _fit_logistic_regression(
-    rows: sparse.csr_array, labels: np.ndarray, strength: float
+    rows: sparse.csr_array, labels: np.ndarray, c: float
 ) -> LogisticRegression:
     """Fit a logistic regression. Raises TrainingError if it does not converge."""
     # The default solver, lbfgs, stops 1e-4 nats short of the optimum on the flights data.
-    model = LogisticRegression(C=strength, solver="newton-cg", max_iter=MAX_ITERATIONS)
+    model = LogisticRegression(C=c, solver="newton-cg", max_iter=MAX_ITERATIONS)
     model.fit(rows, labels)
     if model.n_iter_.max() >= MAX_ITERATIONS:
         # A baseline that has not converged is too easy to beat, so the gate must not use it.
         raise TrainingError(
-            f"the logistic regression (C = {strength:g}) has not converged after {MAX_ITERATIONS} "
+            f"the logistic regression (C = {c:g}) has not converged after {MAX_ITERATIONS} "
             "iterations; look for numbers that are far from the rest, or lower workload.config.clip"
         )
     return model

@@ -115,7 +115,7 @@ class Statistics:
         }
 
     def add_json(self, part: Mapping[str, Any]) -> None:
-        """Add the ``as_json`` of other rows with the same columns."""
+        """Add the statistics of other rows with the same columns, in the form of ``as_json``."""
         columns = [part["numbers"][name] for name in self.numbers]
         arrays = (np.array([c[key] for c in columns], float) for key in ("count", "mean", "m2"))
         self.moments = self.moments.merge(Moments(*arrays))

@@ -40,9 +40,9 @@ def compute_metrics(blocks: Iterable[Block]) -> Metrics:
     Raises:
         DataError: the labels are all equal, so that the AUC is undefined.
     """
-    ranks = Ranks()
-    results = compute_ratios(_feed_ranks(blocks, ranks))
-    auc = {"value": ranks.auc(), "standard_error": ranks.compute_standard_error(blocks)}
+    area = Ranks()
+    results = compute_ratios(_feed_ranks(blocks, area))
+    auc = {"value": area.auc(), "standard_error": area.compute_standard_error(blocks)}
     return {name: results[name] for name in ("log_loss", "accuracy", "brier")} | {"auc": auc}
 
 
@@ -125,10 +125,10 @@ class Ranks:
         self._waiting, self._rows = [], 0
 
 
-def _feed_ranks(blocks: Iterable[Block], ranks: Ranks) -> Iterable[Block]:
-    """Yield the blocks unchanged, adding each to ``ranks``."""
+def _feed_ranks(blocks: Iterable[Block], area: Ranks) -> Iterable[Block]:
+    """Yield the blocks unchanged, and add each to ``area``."""
     for block in blocks:
-        ranks.add(block)
+        area.add(block)
         yield block
 
 

@@ -156,7 +156,7 @@ def sign_token(action: str, about: Mapping[str, str], **content: Any) -> str:
 
 
 def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return what the form with that token showed.
+    """Return the content of a form's token: what the form showed.
 
     Raises:
         Forbidden: the form is not from this console, is too old, or is for another action.
@@ -171,13 +171,13 @@ def read_token(token: str, action: str, about: Mapping[str, str]) -> Mapping[str
 
 
 def find_state_changes(
-    old_state: Mapping[str, str], now: Mapping[str, str]
+    old_state: Mapping[str, str], new_state: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
-    """Return (name, shown value, current value) of every change."""
+    """Return (name, old value, new value) of each value that has changed."""
     return [
-        (name, old_state.get(name, ""), now.get(name, ""))
-        for name in dict.fromkeys((*old_state, *now))
-        if old_state.get(name) != now.get(name)
+        (name, old_state.get(name, ""), new_state.get(name, ""))
+        for name in dict.fromkeys((*old_state, *new_state))
+        if old_state.get(name) != new_state.get(name)
     ]
 
 

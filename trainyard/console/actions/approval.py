@@ -95,7 +95,7 @@ def propose_rejection(
 
 
 def _find_approval_command(package: Mapping[str, Any]) -> str:
-    """Return which command must approve the package, or "" if this console may do it."""
+    """Return a message that names the command that must approve the package; "" without one."""
     command = (package.get("CustomerMetadataProperties") or {}).get(APPROVE_WITH)
     if not command:
         return ""

@@ -100,7 +100,7 @@ def propose_start(account: Account, about: Mapping[str, str], form: Mapping[str,
 
 
 def make_parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) -> list[Field]:
-    """Return a field per parameter: the typed value, else the default."""
+    """Return a form field for each parameter, with the typed value or else the default."""
     return [
         _make_field(name, entry, form.get(PREFIX + name))
         for name, entry in index_parameters(document).items()
@@ -108,7 +108,7 @@ def make_parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) 
 
 
 def _make_field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
-    """Return the field of a parameter; ``value`` is the typed text, or None for the default."""
+    """Return a parameter's form field; ``value`` is the typed text, or None for the default."""
     kind, default = entry.get("Type", DEFAULT_TYPE), entry.get("DefaultValue")
     default_text = "" if default is None else as_given(default)
     choices = entry.get("EnumValues") or (["true", "false"] if kind == "Boolean" else ())
@@ -126,7 +126,7 @@ def _make_field(name: str, entry: Mapping[str, Any], value: str | None) -> Field
 
 
 def find_wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
-    """Return each field whose text is not a value of the parameter, with the reason."""
+    """Return a mapping of each field with an invalid text to the reason."""
     errors = {}
     for field in fields:
         entry = index_parameters(document)[field.name.removeprefix(PREFIX)]
@@ -140,7 +140,7 @@ def find_wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> d
 
 
 def find_changes(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
-    """Return the texts of the parameters that differ from their defaults."""
+    """Return a mapping of each parameter that differs from its default to its text."""
     declarations = index_parameters(document)
     return {
         name: text
@@ -151,7 +151,7 @@ def find_changes(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[s
 
 
 def collect_values(fields: Sequence[Field]) -> dict[str, str]:
-    """Return the text in each parameter's field."""
+    """Return a mapping of each parameter to the text in its field."""
     return {field.name.removeprefix(PREFIX): field.value for field in fields}
 
 

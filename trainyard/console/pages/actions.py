@@ -41,7 +41,7 @@ class _SubmittedForms:
         self._pages: OrderedDict[str, tuple[threading.Lock, list[str]]] = OrderedDict()
 
     def get_page(self, once: str) -> tuple[threading.Lock, list[str]]:
-        """Return a form's lock and a list with its next page, empty until the form was executed."""
+        """Return a form's (lock, list with its next page). The list is empty until execution."""
         with self.lock:
             entry = self._pages.setdefault(once, (threading.Lock(), []))
             while len(self._pages) > FORM_LIMIT:
@@ -133,7 +133,7 @@ def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
 
 
 def _refuse_read_only() -> None:
-    """Raise Forbidden if the console must not change anything."""
+    """Raise Forbidden if the console is read-only."""
     if not find_account().may_write:
         raise Forbidden(
             "This console is read only. Start it with trainyard console --write to allow changes."

@@ -85,7 +85,7 @@ class Curve:
 
 
 def render_chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Markup:
-    """Return a figure of known points. ``key``: its id on the page; ``x``: name of the x-axis."""
+    """Return a figure with these lines. ``key``: its id on the page; ``x``: name of the x-axis."""
     words = []
     for line in lines[:DESCRIBED_CURVES]:
         if len(line.x) == 1:
@@ -201,7 +201,7 @@ def send_curve_points() -> Response:
 def choose_axis(curves: Sequence[Curve]) -> tuple[str, list[Callable[[int], float]]]:
     """Return the name of the x-axis, and for each curve a function from an index to its position.
 
-    It is the jobs' counter if every value has one, otherwise the time since the job's first value.
+    The axis is the jobs' counter if every value has one, else the time since the first value.
     """
     some = [curve.samples for curve in curves]
     counters = {curve.metrics.counter for curve in curves if curve.samples.count}

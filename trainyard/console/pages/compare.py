@@ -119,14 +119,14 @@ class Row:
 
 
 def select_rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[Row]:
-    """Return the rows of a table in which the executions differ; ``everything``: all rows."""
+    """Return the rows of a table in which the executions differ, or all if ``everything``."""
     first, second = (side.tables.get(table, {}) for side in sides)
     all_rows = (Row(name, (first.get(name), second.get(name))) for name in {**first, **second})
     return [row for row in all_rows if everything or row.differs]
 
 
 def read_side(aws: Account, name: str) -> Side:
-    """Return the side for an execution; if the service refuses it, a side with ``fault``."""
+    """Read one execution for the comparison; if the service refuses, return only its ``fault``."""
     pipeline, _, execution = name.partition("/")
     try:
         snapshot = aws.read_snapshot(pipeline, execution)
@@ -191,7 +191,7 @@ def _read_job(aws: Account, step: Step) -> Mapping[str, Any]:
 def _group_fields(
     fields: Fields, stand_ins: Mapping[str, str], prefix: str, without: frozenset[str] = frozenset()
 ) -> Group:
-    """Return the fields as values, by ``prefix`` and path, without the paths in ``without``."""
+    """Return the fields as values by ``prefix`` and path, except the paths in ``without``."""
     return {
         f"{prefix}{path}": Value(field.text, make_comparison_key(field.raw, stand_ins))
         for path, field in fields.items()
@@ -403,7 +403,7 @@ def show_comparison() -> Response:
 
 
 def _build_address(**arguments: str | None) -> str:
-    """Return the page's address with some arguments changed; None removes an argument."""
+    """Return the page's address with changes to its query; None removes a parameter."""
     args = request.args.to_dict(flat=False) | {
         name: [value] if value else [] for name, value in arguments.items()
     }

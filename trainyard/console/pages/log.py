@@ -154,7 +154,7 @@ def send_new_lines(pipeline: str, execution: str, step: str) -> Response:
 
 
 def _render_part(account: Account, stream: Stream, row: Rows, is_end: bool) -> Fragments:
-    """Return the log's end or beginning, or the lines before, after or around another line."""
+    """Render the log's end or beginning, or the lines before, after or around a given line."""
     args = request.args
     marked_id = args.get("line", "")
     if marked_id:

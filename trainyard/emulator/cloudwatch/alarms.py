@@ -38,7 +38,7 @@ MISSING = ("missing", "breaching", "notBreaching", "ignore")
 def evaluate_alarm(
     breaches: Sequence[bool | None], periods: int, to_alarm: int, missing: str, current_state: str
 ) -> str:
-    """Return the alarm's state for these data.
+    """Return the alarm's new state.
 
     ``breaches`` says for each period of the evaluation range, the latest first, whether its data
     point breaches the threshold; None means that there is no data. ``periods``, ``to_alarm`` and
@@ -127,7 +127,7 @@ class Alarms:
             ]
 
     def read_states(self, names: Iterable[str]) -> dict[str, str]:
-        """Return the state of each of these alarms that exists, by name."""
+        """Return a mapping of each existing alarm in ``names`` to its state."""
         with self._lock:
             return {n: self._all[n]["StateValue"] for n in names if n in self._all}
 
@@ -166,7 +166,7 @@ class Alarms:
             self._set_state(alarm, state, _format_reason(alarm, values, state))
 
     def _compute_values(self, alarm: dict) -> list[float | None]:
-        """Return the statistic of each period of the evaluation range, the latest first. It is None
+        """Return the statistic of each period in the evaluation range, the latest first. It is None
         for a period without data.
         """
         metric = parse_metric(alarm)

@@ -249,8 +249,8 @@ def to_seconds(value: Any) -> float:
 
 
 def _check_values(datum: dict, location: str) -> None:
-    """Raise ApiError, in CloudWatch's words, if a datum gives its value in two ways or has a wrong
-    number of Counts.
+    """Raise ApiError, in CloudWatch's words, if a datum gives both Value and another form of
+    values, or a wrong number of Counts.
     """
     for other in ("Values", "StatisticValues"):
         if "Value" in datum and datum.get(other):

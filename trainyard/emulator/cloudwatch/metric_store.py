@@ -43,8 +43,8 @@ CREATE INDEX IF NOT EXISTS points_by_time ON points (series, t);
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """``count`` values at one time ``t`` (seconds since the epoch). If ``least == most``, all are
-    equal.
+    """``count`` values at the time ``t``, in seconds since the epoch. If ``minimum == maximum``,
+    all values are equal.
     """
 
     t: float
@@ -124,9 +124,7 @@ class Metrics:
         return [Point(*row) for row in rows if unit in ("", row[5])]
 
     def compute_totals(self, namespaces: Sequence[str]) -> dict[Metric, tuple[float, float]]:
-        """Return a mapping of each metric in these namespaces to its number of values and their
-        sum.
-        """
+        """Return the number of values, and their sum, of each metric in these namespaces."""
         placeholders = ",".join("?" * len(namespaces))
         sql = (
             "SELECT namespace, name, dimensions, TOTAL(count), TOTAL(sum) FROM series "
@@ -182,8 +180,8 @@ _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,10})?|100)")
 
 
 def is_supported(statistic: str) -> bool:
-    """Return whether :func:`compute_statistic` supports it: the five plain ones, and percentiles
-    (``p99.9``).
+    """Return whether :func:`compute_statistic` supports ``statistic``: one of the five plain ones,
+    or a percentile such as ``p99.9``.
     """
     return statistic in PLAIN or bool(_PERCENTILE.fullmatch(statistic))
 
@@ -342,7 +340,7 @@ _NAMESPACES = sorted({source.namespace for measure in OF_SERVICE for source in m
 
 
 def _iter_samples(measure: Measure, totals: dict[Metric, tuple[float, float]]) -> Iterator[Sample]:
-    """Iterate over a sample for each combination of labels, added up over the sources."""
+    """Iterate over one sample per combination of labels: the sum over all sources."""
     sums: defaultdict[tuple[tuple[str, str], ...], list[float]] = defaultdict(lambda: [0.0, 0.0])
     for source in measure.sources:
         for metric, (count, total) in totals.items():

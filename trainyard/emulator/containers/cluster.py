@@ -24,6 +24,7 @@ SUPERVISOR = {"PATH": os.environ.get("PATH", SYSTEM_PATH), "LANG": "C.UTF-8"}
 """The complete environment of the supervisor. It must contain no secrets, because the supervisor is
 process 1 of the job, and a job can read the environment of every process of its user that it sees.
 """
+STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL on AWS: StopTrainingJob's documentation
 PEER_GRACE = 1.0  # seconds between SIGTERM and SIGKILL for the other nodes when one fails
 DRAIN = 10.0  # maximum seconds to wait for the end of a log when all processes have ended
 UNHEARD = (
@@ -180,7 +181,7 @@ class Cluster:
         }
 
     def _read(self, node: str, descriptor: int) -> None:
-        r"""Pass on the node's log line by line; a progress bar's ``\r`` also ends a line."""
+        r"""Call ``on_line`` for each line of the node's log. A ``\r`` also ends a line."""
         with open(descriptor, encoding="utf-8", errors="replace", newline=None) as file:
             for line in file:
                 self._on_line(node, line.rstrip("\n"))
@@ -243,7 +244,7 @@ class Cluster:
                     self._terminate(PEER_GRACE, PEER_GRACE)
 
     def _terminate(self, grace: float, unheard: float) -> None:
-        """Send SIGTERM. A second call can only make SIGKILL come earlier."""
+        """Send SIGTERM, and SIGKILL after ``grace`` seconds. A second call can only shorten it."""
         kill_at = time.monotonic() + grace
         if not self._terminating:
             self._terminating = True
@@ -259,7 +260,7 @@ class Cluster:
         self._deaf.add(node)
         seconds = self._unheard_grace
         if self._outcome.is_stopped or self._outcome.timed_out:  # otherwise another node has failed
-            when = f"in {seconds:g} s" if seconds else "at once, on AWS 120 s later"
+            when = f"in {seconds:g} s" if seconds else f"at once, on AWS {STOP_GRACE:g} s later"
             self._report(node, UNHEARD.format(when))
         if self._waiting <= self._deaf and self._kill_at is not None:
             self._kill_at = min(self._kill_at, time.monotonic() + seconds)

@@ -186,7 +186,7 @@ def list_local_names(uri: str) -> list[str]:
 
 
 def read_mode() -> Mode:
-    """Return the mode in VARIABLE. Raises :class:`EmulatorError` if it is unknown."""
+    """Return the mode in the variable VARIABLE. Raises :class:`EmulatorError` if it is unknown."""
     mode = os.environ.get(VARIABLE) or "auto"
     if mode not in get_args(Mode):
         raise EmulatorError(f"{VARIABLE}={mode}: expected auto, always or never")
@@ -195,7 +195,7 @@ def read_mode() -> Mode:
 
 @contextmanager
 def use_mode(mode: Mode | None) -> Iterator[None]:
-    """Context in which the mode is ``mode``, or the one in VARIABLE if it is None.
+    """Set the mode inside the ``with`` block. With None, it remains the one in VARIABLE.
 
     Raises :class:`EmulatorError` if the mode is ``always`` and there is no engine.
     """

@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def arrange_mounts(spec: dict) -> None:
-    """Mount what the job sees, and make everything read-only that is not the job's own."""
+    """Mount the job's folders. Make every mount read-only that the job may not change."""
     # Open the sources first, because a folder that is mounted may cover the path of another source.
     sources = [os.open(source, os.O_PATH) for source, _, _ in spec["bind"]]
     for folder, target in spec["cover"]:
@@ -93,7 +93,7 @@ def bind_mount(descriptor: int, target: str) -> None:
 
 
 def make_mount_point(path: str, mode: int) -> None:
-    """Create a folder or an empty file, depending on ``mode``."""
+    """Create a folder at ``path``, or an empty file if ``mode`` is not that of a folder."""
     if stat.S_ISDIR(mode):
         os.makedirs(path)
         return
@@ -118,7 +118,7 @@ def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int =
 
 
 def leave_privileges() -> None:
-    """Enter, as its root, a new user namespace that owns none of the other namespaces."""
+    """Become root of a new user namespace that owns none of this process's other namespaces."""
     check_system_call(LIBC.unshare(NEW_USER), "unshare", "a second user namespace")
     # setgroups first: until it is denied, the kernel does not allow a process without privileges to
     # write gid_map.

@@ -103,7 +103,7 @@ class Containers:
 
 
 def run_commands(containers: Containers) -> None:
-    """Execute the commands on standard input. Finish when it ends."""
+    """Execute the commands from standard input; when it is closed, call ``finish``."""
     for line in sys.stdin:
         containers.terminate() if line.strip() == "terminate" else containers.kill()
     containers.finish()

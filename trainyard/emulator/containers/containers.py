@@ -195,8 +195,8 @@ def _create_network(engine: Engine, name: str, label: str, internet: bool) -> st
 
 
 def _open_listener(host: str, port: int) -> socket.socket:
-    """Listen at an address that this machine will have later. Use another port if that one is
-    taken.
+    """Return a socket that listens at ``host``, an address that this machine will have later. Use
+    another port if ``port`` is taken.
     """
     door = socket.socket()
     door.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)

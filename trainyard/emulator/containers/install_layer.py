@@ -59,7 +59,7 @@ class _Interpreter:
 
 
 def add_layer(node: Node, home: str) -> None:
-    """Create the layer and put it first in the node's environment.
+    """Create the folder for packages of the job, and put it first on PATH and PYTHONPATH.
 
     ``home`` is the path of the node's home folder as the job sees it.
     """
@@ -93,8 +93,8 @@ def add_layer(node: Node, home: str) -> None:
 
 
 def keep_path(node: Node) -> None:
-    """Give login shells (``bash -l``, as in notebook jobs) the node's PATH instead of this
-    machine's, by writing the node's .profile.
+    """Write the node's .profile, so that login shells (``bash -l``, as in notebook jobs) use the
+    node's PATH instead of this machine's.
     """
     path = shlex.quote(node.environment["PATH"])
     (node.home / ".profile").write_text(f"PATH={path}\nexport PATH\n")
@@ -171,7 +171,7 @@ class Relocation:
         return []
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Change the command, environment and code of ``node`` to use its own directory."""
+        """Change the node's command, environment and code to use its own directory as /opt/ml."""
         for folder in _find_code_folders(node):
             _rewrite_tree(folder, node.ml)
         _rewrite_tree(node.ml / "input/config", node.ml)
@@ -222,7 +222,7 @@ def _rewrite_tree(folder: Path, ml: Path) -> None:
 
 
 def _create_shims(node: Node, port: int) -> Path:
-    """Create and return a folder for the start of PATH. Its torchrun uses a master port that only
+    """Create and return a folder to put first on PATH. Its torchrun uses a master port that only
     this job has.
     """
     folder = node.root / "bin"

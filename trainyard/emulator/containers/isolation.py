@@ -112,7 +112,7 @@ class Namespaces:
         return mounts
 
     def prepare(self, node: Node, hosts: list[str]) -> None:
-        """Change ``node``'s command so that it starts in namespaces of its own."""
+        """Change the node's command so that it starts in its own namespaces."""
         table, names = node.root / "hosts", " ".join(hosts)
         table.write_text(
             f"127.0.0.1 localhost {names}\n::1 localhost\n::ffff:127.0.0.1 localhost\n"
@@ -165,8 +165,8 @@ def _build_mount_spec(node: Node, hosts: Path) -> dict:
 
 
 def _list_hidden_paths(python: Path) -> list[str]:
-    """Return the paths that a job needs although the job's own folders hide them. Paths below
-    another returned path are left out.
+    """Return the paths that a job needs but that its own folders hide. Omit a path below another
+    one.
     """
     folders = [PACKAGE, python.parent.parent, *list_interpreter_folders(python), "/etc/resolv.conf"]
     names = {Path(form(path)) for path in folders for form in (os.path.abspath, os.path.realpath)}
@@ -177,8 +177,8 @@ def _list_hidden_paths(python: Path) -> list[str]:
 
 
 def build_program_command(name: str) -> list[str]:
-    """Return the command that runs ``main`` of a module in this package. The module's arguments are
-    appended.
+    """Return the command that runs ``main`` of the module ``name`` of this package. The module's
+    arguments must be appended.
     """
     start = "import sys, importlib; sys.path.append(sys.argv.pop(1)); "
     start += "importlib.import_module(sys.argv.pop(1)).main()"
@@ -186,7 +186,7 @@ def build_program_command(name: str) -> list[str]:
 
 
 def build_mount_command(mounts: Sequence[Mount]) -> list[str]:
-    """Return the command that mounts the folders and then becomes the command appended to it."""
+    """Return the command that mounts the folders and then executes the command appended to it."""
     text = json.dumps([astuple(mount) for mount in mounts])
     return [*build_program_command("mounted_folders"), text] if mounts else []
 
@@ -278,8 +278,7 @@ def remove_job_files(directory: Path) -> None:
 
 
 def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> list[str]:
-    """Return a command that runs the command appended to it so that it can change only the
-    ``writable`` folders.
+    """Return a command prefix. The command appended to it can change only the ``writable`` folders.
 
     ``visible`` are paths that must stay visible in folders that are covered, such as /dev/shm.
     """

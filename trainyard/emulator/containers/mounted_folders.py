@@ -18,7 +18,7 @@ LOCKED_FLAGS = 2 | 4 | 8
 
 
 def main() -> None:
-    """Mount the folders and become COMMAND."""
+    """Mount the folders, and replace this process by COMMAND."""
     for source, target, read_only in json.loads(sys.argv[1]):
         call_mount(source, target, BIND | RECURSIVE)
         if read_only:

@@ -59,7 +59,7 @@ def check_python(python: Path) -> Path:
 
 
 def list_missing_modules(python: Path, modules: Iterable[str]) -> list[str]:
-    """Return those of the top-level ``modules`` that ``python`` cannot import, sorted."""
+    """Return the top-level ``modules`` that ``python`` cannot import, sorted."""
     return find_modules(python, modules)[0]
 
 
@@ -76,8 +76,8 @@ def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[
 def find_installed_packages(
     python: Path, packages: Iterable[str]
 ) -> tuple[str, dict[str, InstalledPackage]]:
-    """Return the interpreter's version, and the version and modules of those of the packages that
-    it has.
+    """Return the interpreter's version, and the version and modules of each package that is
+    installed.
     """
     command = [str(python), "-I", "-c", _VERSIONS, *sorted(packages)]
     process = subprocess.run(command, check=True, capture_output=True, text=True)

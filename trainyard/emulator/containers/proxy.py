@@ -95,7 +95,7 @@ CREDENTIALS_HOST = "169.254.170.2"
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The connections of a job. ``url`` is the endpoint's URL, the same inside the job.
+    """A job's connection to the endpoint. ``url`` is the endpoint's URL, the same inside the job.
     ``admit(socket)`` serves a job's listening socket.
 
     ``out`` is the tool for access to the internet, or None if the job has none.
@@ -169,9 +169,7 @@ class Doors:
             door.close()
 
     def _receive(self) -> None:
-        """Receive the sockets from the supervisor, have them served, and start the tool for
-        internet access.
-        """
+        """Receive the sockets from the supervisor, serve them, and start the network tool."""
         _, descriptors, _, _ = socket.recv_fds(self._own_socket, 64, len(self._route.addresses))
         if descriptors and self._route.out:  # so the supervisor has set up its network
             with (self._directory / "internet.log").open("w") as log:

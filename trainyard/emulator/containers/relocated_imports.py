@@ -56,8 +56,8 @@ def mentions_opt_ml(constant: object) -> bool:
 
 
 def run_next() -> None:
-    """Run the next sitecustomize on sys.path, which this file has hidden. That one may be a copy of
-    this file, which then runs the one after it.
+    """Run the next sitecustomize on sys.path, which this file hides. It may be a copy of this file,
+    which then runs the one after it.
     """
     ran = sys.__dict__.setdefault("_trainyard_ran", {THIS_FILE.resolve()})
     for folder in sys.path:

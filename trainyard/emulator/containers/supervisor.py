@@ -63,8 +63,8 @@ class ProcessTree:
             self._processes = {process for process in self._processes if process.is_running()}
 
     def _track(self) -> None:
-        """Record the process tree repeatedly: on macOS, a worker that leaves its parent can only be
-        found if it was seen before.
+        """Record the process tree repeatedly: on macOS, a worker that leaves its parent can be
+        found only if it was recorded before.
         """
         while not threading.Event().wait(TRACK_INTERVAL):
             self._scan_processes()
@@ -137,7 +137,7 @@ def bring_up_loopback() -> None:
 
 
 def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
-    """Listen at each of the addresses in this network, and pass the sockets to the emulator."""
+    """Listen at each of the addresses in this network. Send the sockets to the emulator."""
     with contextlib.ExitStack() as stack:
         for number, (host, _) in enumerate(addresses):
             if not host.startswith("127."):
@@ -177,7 +177,7 @@ def add_address(label: str, host: str) -> None:
 
 
 def run_commands(everyone: NamespaceProcesses | ProcessTree, running: dict[int, str]) -> None:
-    """Execute the commands on standard input. Finish when it ends."""
+    """Execute the commands from standard input; when it is closed, kill the job and exit."""
     for line in sys.stdin:
         if line.strip() == "terminate":
             terminate_nodes(running)

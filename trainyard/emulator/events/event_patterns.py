@@ -147,7 +147,7 @@ def _build_operand_filter(entry: dict[str, Any]) -> Test:
 
 
 def _make_affix_factory(name: str) -> Callable[[Any], Test]:
-    """Return the function that makes the test for ``prefix`` or ``suffix``."""
+    """Return the function that makes the test of a ``prefix`` or ``suffix`` filter."""
 
     def make(operand: Any) -> Test:
         fold = isinstance(operand, dict) and set(operand) == {"equals-ignore-case"}
@@ -160,9 +160,9 @@ def _make_affix_factory(name: str) -> Callable[[Any], Test]:
 
 
 def _make_affix_matcher(name: str, text: str, fold: bool = False) -> Callable[[str], bool]:
-    as_meant: Callable[[str], str] = str.lower if fold else str
-    part, has = as_meant(text), str.startswith if name == "prefix" else str.endswith
-    return lambda value: has(as_meant(value), part)
+    normalize: Callable[[str], str] = str.lower if fold else str
+    part, has = normalize(text), str.startswith if name == "prefix" else str.endswith
+    return lambda value: has(normalize(value), part)
 
 
 def _make_ignore_case_test(operand: Any) -> Test:

@@ -150,8 +150,8 @@ def _get_value(event: Any, path: str) -> Any:
 
 
 def _transform_event(transformer: dict[str, Any], event: dict[str, Any]) -> str:
-    """Replace each ``<name>`` by the value at its path: inside quotes, text as it is and other
-    values as JSON.
+    """Return the template with each ``<name>`` replaced by the value at its path. Inside quotes,
+    text is inserted as it is and any other value as JSON.
 
     Outside of quotes in the template, every value is written as JSON, so text gets quotes.
     """
@@ -227,8 +227,8 @@ class Rules:
                 self._deliver(rule, event)
 
     def fire_due(self, now: float) -> None:
-        """Fire the scheduled rules that are due. Several times that were missed while the machine
-        slept count as one.
+        """Fire the scheduled rules that are due. A rule that missed several times while the machine
+        slept fires once.
         """
         with self._lock:
             for rule in list(self._documents.all.values()):
@@ -242,9 +242,7 @@ class Rules:
                     self._documents.put(rule)
 
     def begin(self, now: float) -> None:
-        """Compute when rules fire next. Times that passed while no emulator was running are
-        skipped.
-        """
+        """Skip the times of scheduled rules that passed while no emulator was running."""
         with self._lock:
             for rule in self._documents.all.values():
                 if rule.get("next") is not None and rule["next"] < now:

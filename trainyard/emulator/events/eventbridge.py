@@ -157,8 +157,8 @@ class Changes:
         self._emit(make_event(SOURCE, PACKAGE, detail, [arn]))
 
     def report_execution(self, record: dict[str, Any]) -> None:
-        """Report a pipeline execution and its steps. ``record`` has its answer (description) and
-        its steps.
+        """Report a pipeline execution and its steps. ``record`` has its description (``answer``)
+        and its steps.
         """
         answer = record["answer"]
         arn = answer["PipelineExecutionArn"]

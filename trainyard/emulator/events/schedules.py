@@ -195,7 +195,7 @@ def _compute_next_time(schedule: dict, now: float) -> float | None:
 
 
 def _convert_integer(value: Any) -> Any:
-    """Return an integer as a float, because clients send times as integers of seconds."""
+    """Return an int as a float, because clients send times as whole seconds."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 

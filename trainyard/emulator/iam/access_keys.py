@@ -51,9 +51,7 @@ class Loan:
         return _build_identity(self.role, self.account)
 
     def to_document(self) -> dict[str, str]:
-        """Return the credentials document for a container, in the form of ECS, which AWS's clients
-        read.
-        """
+        """Return the credentials as the JSON object of ECS, which AWS's clients read."""
         until = time.gmtime(time.time() + REFRESH_SECONDS)
         return {
             "RoleArn": self.role,
@@ -121,8 +119,8 @@ class Keys:
         return self._accounts.get(access_key, ACCOUNT)
 
     def find_administrator_key(self) -> tuple[str, str, str | None]:
-        """Return the access key, secret and session token of the current account's administrator. A
-        permanent key has no token: None.
+        """Return the access key, secret and session token of the current account's administrator.
+        The token is None for a permanent key.
         """
         if read_account() == ACCOUNT:
             return *self.own_pair, None
@@ -156,13 +154,13 @@ class Keys:
         return self._sessions.get(access_key)
 
     def is_user(self, access_key: str) -> bool:
-        """Return whether CreateAccessKey has created the key for a user. IAM may have deactivated
-        it since.
+        """Return whether the key was created for a user by CreateAccessKey. IAM may have
+        deactivated it since.
         """
         return access_key in self._users
 
     def create_loan(self, role: str) -> Loan:
-        """Create credentials for a job with that role. They are valid until :meth:`take_back`."""
+        """Create credentials for a job with that role. They are valid until the loan is revoked."""
         loan = Loan(
             role=role,
             access_key=f"ASIA{secrets.token_hex(8).upper()}",
@@ -178,7 +176,7 @@ class Keys:
         return loan
 
     def take_back(self, loan: Loan) -> None:
-        """End the loan: requests signed with its key are refused as expired from now on."""
+        """Revoke the loan's key: requests signed with it are refused as expired from now on."""
         self._ended_keys.add(loan.access_key)
         # The secret is kept, so that a signature with it is refused as expired and not as unknown.
         del self._loans[loan.access_key], self._loans[loan.path]
@@ -214,8 +212,8 @@ def make_role_id(name: str) -> str:
 
 
 def _build_identity(role: str, account_id: str) -> dict[str, str]:
-    """Return the identity of the session ``SageMaker`` of a role, in the account ``account_id``
-    even if the role's ARN has another one: a pipeline may name a role of any account.
+    """Return GetCallerIdentity's response for the session ``SageMaker`` of a role. The account is
+    ``account_id`` even if the role's ARN has another one: a pipeline may name any role.
     """
     match = ROLE.fullmatch(role)
     name = match["name"] if match else role.rpartition("/")[2]
@@ -287,20 +285,20 @@ def make_administrator_arn() -> str:
 
 
 def is_administrator(role: str) -> bool:
-    """Return whether the role with that ARN is NAME, or ENTRY of another account."""
+    """Return whether the ARN ``role`` is that of the role NAME, or of ENTRY of another account."""
     return role.rpartition("/")[2] == NAME or bool(find_account(role))
 
 
 def find_account(role: str) -> str:
-    """Return the number of the account that assuming the role gives access to. Return an empty
-    string if the role is not ENTRY of another account.
+    """Return the number of the account whose entry role (ENTRY) has the ARN ``role``. Return an
+    empty string for any other role, and for the own account.
     """
     match = _ENTRY.fullmatch(role)
     return match[1] if match and match[1] != ACCOUNT else ""
 
 
 def is_needed_for(body: bytes) -> bool:
-    """Return whether the response to a request with that body depends on the role NAME or ENTRY."""
+    """Return whether the response to a request with this body depends on the role NAME or ENTRY."""
     return bool(_ROLE_REQUEST.search(body))
 
 

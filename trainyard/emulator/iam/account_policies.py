@@ -35,7 +35,7 @@ _BUCKET = re.compile(r"arn:[\w-]+:s3:::([^/]+)")
 
 @dataclass(frozen=True, slots=True)
 class IamRecord:
-    """What IAM has stored about a role or a user."""
+    """The policies and tags that IAM has stored for a role or a user."""
 
     identity: tuple[Policy, ...]
     boundary: Policy | None
@@ -85,7 +85,7 @@ def find_managed_policy(arn: str) -> Policy | None:
 
 
 def find_iam_record(principal: Principal) -> IamRecord | None:
-    """Return what IAM has stored about the principal. Return None if IAM does not know it."""
+    """Return IAM's record of the principal. Return None if IAM does not know the principal."""
     name = (principal.role or principal.arn).rpartition("/")[2]
     kind = "roles" if principal.role else "users"
     everyone = list((_find_backend_member("iam", kind, "aws", principal.account) or {}).values())
@@ -167,8 +167,8 @@ def find_resource_policy(
 
 
 def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
-    """Parse a policy that a service has stored. moto accepts documents that AWS refuses, so one
-    that is not a policy is treated as allowing nothing.
+    """Parse a policy that a service has stored. Return one that allows nothing if it is malformed,
+    because moto accepts documents that AWS refuses.
     """
     try:
         return read_policy(name, document)
@@ -203,12 +203,12 @@ _POLICY_REQUEST = re.compile(
 
 
 def is_needed_for(body: bytes) -> bool:
-    """Return whether the response to a request with that body depends on AWS's policies."""
+    """Return whether the response to a request with this body depends on AWS's managed policies."""
     return bool(_POLICY_REQUEST.search(body))
 
 
 def add_administrator_roles() -> None:
-    """Add AWS's own policies to the account's IAM if they are missing."""
+    """Add AWS's managed policies to the account's IAM if they are missing."""
     # Imported here, because it takes 0.3 s and most emulators never need it.
     from moto.iam.aws_managed_policies import aws_managed_policies_data
     from moto.iam.models import AWSManagedPolicy, iam_backends

@@ -162,7 +162,7 @@ class Authority:
         return is_limited or bool(self.control) or self.mode != "derived"
 
     def allows(self, caller: Caller | None, calls: Iterable[Call]) -> bool:
-        """Return whether all the calls are allowed. Log the first that is not."""
+        """Return whether all the calls are allowed. Log the first one that is denied."""
         try:
             self.check(caller, calls)
         except ApiError as denial:
@@ -248,8 +248,7 @@ def _format_hint(caller: Caller) -> str:
 
 
 def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
-    """Return the call as a request to evaluate, with the condition keys that follow from its caller
-    and the time.
+    """Return the call as a policy request, with the condition keys for its caller and the time.
 
     ``owner`` is the account of the resource, or empty for the caller's account.
     """

@@ -88,7 +88,7 @@ def make_object_call(action: str, bucket: str, key: str) -> Call:
 
 
 def read_existing_tags(call: Call, objects: ObjectStore) -> dict[str, tuple[str, ...]]:
-    """Return ``s3:ExistingObjectTag/KEY`` for each tag of the object to which a call refers."""
+    """Return the condition key ``s3:ExistingObjectTag/KEY`` for each tag of the call's object."""
     match = _OBJECT.fullmatch(call.resource) if HAS_TAGS.fullmatch(call.action) else None
     if match is None:
         return {}
@@ -110,7 +110,7 @@ def iter_decryption_calls(objects: ObjectStore, bucket: str, key: str) -> Iterat
 
 
 def iter_existence_calls(objects: ObjectStore, bucket: str, key: str) -> Iterator[Call]:
-    """Iterate over the additional call that a reader needs to be told that a key is missing
+    """Iterate over the ListBucket call that a reader needs to get ``NoSuchKey`` for a missing key
     (GetObject's API reference). The call has no prefix, although a condition may require one.
     """
     if objects.has_bucket(bucket) and not objects.exists(bucket, key):

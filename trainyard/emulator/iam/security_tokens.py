@@ -147,8 +147,8 @@ class SecurityTokens:
 
 
 def _parse_duration(value: str | None, longest: int, is_user: bool) -> int:
-    """Return the number of seconds for which a session lasts. ``is_user``: the caller is a user.
-    Sessions that other sessions create (role chaining) are limited to one hour.
+    """Return the session's duration in seconds. ``is_user``: the caller is a user. Sessions that
+    other sessions create (role chaining) are limited to one hour.
     """
     seconds = USUAL if value is None else int(value) if value.isdecimal() else -1
     if not SHORTEST <= seconds <= LONGEST:

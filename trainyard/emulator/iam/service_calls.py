@@ -41,7 +41,7 @@ def build_condition_keys(**keys: Any) -> dict[str, tuple[str, ...]]:
 
 
 def to_iam_texts(value: Any) -> tuple[str, ...]:
-    """Return a value of a request as IAM's strings: ``true`` for True, one per list item."""
+    """Return a request's value as strings of IAM, one per list item. True becomes ``true``."""
     several: Iterable[Any] = value if isinstance(value, list | tuple) else [value]
     return tuple(
         str(element).lower() if isinstance(element, bool) else str(element) for element in several
@@ -119,7 +119,7 @@ def iter_members(value: Any, name: str) -> Iterator[Any]:
 
 
 def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
-    """Return the condition keys of a request's tags, which are a list of Key and Value."""
+    """Return the condition keys for ``tags``, a request's list of Key and Value."""
     if not isinstance(tags, list) or not all(isinstance(tag, Mapping) for tag in tags):
         return {}
     key_values = {
@@ -169,7 +169,7 @@ def _build_package_arn(request: Mapping[str, Any]) -> str:
 
 
 def make_key_call(action: str, key: str, **context: str) -> Call:
-    """Return a call of an action on a KMS key; an alias stands for any key that has it."""
+    """Return a call of an action on a KMS key; an alias means any key with that alias."""
     plain = key.rpartition(":")[2]
     known_keys = frozenset({"kms:resourcealiases", "kms:grantisforawsresource"})
     if plain.startswith("alias/"):
@@ -222,7 +222,7 @@ def _iter_iam_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call
 
 
 def _iter_sts_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
-    """Iterate over AssumeRole, and over TagSession if tags are given.
+    """Iterate over the AssumeRole call, and the TagSession call if the request has tags.
 
     GetCallerIdentity needs no permission (IAM user guide).
     """

@@ -20,7 +20,7 @@ HOME = Path(os.environ["HOME"])
 
 
 class Fault(Exception):
-    """An error that the runtime itself finds in a function, with AWS's error type and message."""
+    """An error of a function that the runtime itself detects, with AWS's error type and message."""
 
     def __init__(self, kind: str, message: str, trace: list[str] | None = None) -> None:
         super().__init__(message)

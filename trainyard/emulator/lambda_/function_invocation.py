@@ -89,7 +89,7 @@ class Invocation:
             self._cluster.stop(0)
 
     def _stage(self, node: Node, event: Any) -> None:
-        """Write the files, environment and command of the process."""
+        """Write the process's files, and set its environment and command."""
         node.make_directories()
         if choose_isolation().loopback:
             node.ml.symlink_to(self.code)  # the process sees it as /opt/ml
@@ -210,7 +210,7 @@ class Invocation:
 
 
 def _parse_answer(text: bytes | None) -> dict[str, Any] | None:
-    """Return what bootstrap.py wrote; None if there is nothing, or the function itself wrote it."""
+    """Return the document that bootstrap.py wrote. Return None if it is missing or malformed."""
     with contextlib.suppress(ValueError, RecursionError):
         match json.loads(text or b"null"):
             case {

@@ -149,7 +149,7 @@ class LogStore:
     # Internal methods.
 
     def _create(self, group: str, stream: str) -> bool:
-        """Create a stream; return whether it was created, False if it exists already."""
+        """Create a stream. Return False if it exists already, else True."""
         path = self._build_stream_path(group, stream)
         if path.exists():
             return False
@@ -170,8 +170,8 @@ class LogStore:
 
 
 def read_forward(path: Path, start: int) -> Iterator[Event]:
-    """Iterate over complete events from offset ``start`` on; a line that is still being written is
-    left out.
+    """Iterate over complete events from byte offset ``start`` on. Omit a line that is still being
+    written.
     """
     with path.open("rb") as file:
         if start == 0:
@@ -186,7 +186,7 @@ def read_forward(path: Path, start: int) -> Iterator[Event]:
 
 
 def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
-    """Iterate over complete events before offset ``stop`` (default: the end), latest first."""
+    """Iterate over complete events before byte offset ``stop`` (default: end), latest first."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         first = data.find(b"\n") + 1
         position = data.rfind(b"\n") + 1 if stop is None else min(stop, len(data))

@@ -183,7 +183,7 @@ def _read_limit(request: dict) -> int:
 
 
 def _take_first_events(events: Iterator[Event], request: dict, limit: int) -> list[Event]:
-    """Return the first events in the requested times: at most ``limit``, and ``_BYTES`` bytes."""
+    """Return the first events in the time range: at most ``limit``, and ``_BYTES`` bytes."""
     result: list[Event] = []
     size, times = 0, Times.from_request(request)
     for event in events:
@@ -278,7 +278,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> "Pattern":
-        """Return the pattern in a text. Raises ``InvalidParameterException`` for other syntax."""
+        """Parse a filter pattern. Raises ``InvalidParameterException`` for unsupported syntax."""
         if text.lstrip().startswith(("{", "[", "%")):
             message = f"The emulator filters by terms only, not by {text[:40]!r}."
             raise ApiError("InvalidParameterException", message)
@@ -351,7 +351,7 @@ def search_streams(
 
 
 def _read_token(token: str | None) -> dict[str, int]:
-    """Return a mapping of stream to offset from a token; empty without a token."""
+    """Return the offset of each stream, by name, in a token. Return {} without a token."""
     if not token:
         return {}
     try:

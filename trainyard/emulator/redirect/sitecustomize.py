@@ -92,12 +92,12 @@ WRAPPERS = {
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Hooks the modules in ``_SESSION_MODULES`` as soon as the program has imported them."""
+    """Hook the modules in ``_SESSION_MODULES`` when the program imports them."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return None for all modules but those in ``_SESSION_MODULES``, whose loader is hooked."""
+        """Return the spec of a module in ``_SESSION_MODULES``, and hook its loader; else None."""
         if name not in _SESSION_MODULES:
             return None
         # Ask only the finder of paths, because all finders together would call this one again.

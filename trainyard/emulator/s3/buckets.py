@@ -209,7 +209,7 @@ class Settings:
 
     @operation("GetPublicAccessBlock")
     def read_public_access(self, request: Request, bucket: str, key: str) -> Response:
-        """Return the switches; they have no effect, because nothing here is public."""
+        """Return the public access settings. They have no effect: nothing here is public."""
         setting = self.store.read_setting(bucket, _BLOCK)
         if setting is None:
             message = "The public access block configuration was not found"
@@ -321,7 +321,7 @@ class Tagging:
 
 
 def read_tags(tagging: Element) -> list[tuple[str, str]]:
-    """Return the tags in a document. Raises ``MalformedXML``."""
+    """Return (key, value) of each tag in a Tagging document. Raises ``MalformedXML``."""
     if tagging.find("TagSet") is None:
         raise ApiError("MalformedXML", "Tagging lacks TagSet.")
     return [

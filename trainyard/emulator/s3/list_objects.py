@@ -38,7 +38,7 @@ class Page:
 def read_page(
     infos: Callable[[bytes], Iterable[ObjectInfo]], request: Request, after: str, limit: int
 ) -> Page:
-    """Return the page of entries (keys, or common prefixes once each) after ``after``.
+    """Return one page of entries after the entry ``after``: keys, and each common prefix once.
 
     ``infos`` is a function that iterates over objects or versions in UTF-8 byte order, starting at
     the given key, or after ``after`` if that key is empty.
@@ -176,14 +176,14 @@ def _parse_max_keys(text: str | None) -> int:
 
 
 def build_checksum_kinds(info: ObjectInfo) -> list[tuple[str, str]]:
-    """Return the object's kinds of checksum, as elements of a listing."""
+    """Return the algorithms and the type of the object's checksums, as elements of a listing."""
     checksums = build_checksum_headers(info)
     kinds = [("ChecksumAlgorithm", k.removeprefix(PREFIX).upper()) for k in checksums if k != TYPE]
     return [*kinds, ("ChecksumType", checksums.get(TYPE, "FULL_OBJECT"))] if kinds else []
 
 
 def encode_token(last: str) -> str:
-    """Return the token to continue after the entry ``last``."""
+    """Return the token with which a listing continues after the entry ``last``."""
     return base64.urlsafe_b64encode(last.encode()).decode()
 
 

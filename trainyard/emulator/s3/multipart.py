@@ -110,7 +110,7 @@ class Uploads:
     def complete(
         self, upload: Upload, request_tree: Element, claims: dict[str, str], check: Check
     ) -> ObjectInfo:
-        """Join the parts that the client names, in the order of the request, into the object.
+        """Create the object from the parts that the request names, in that order; end the upload.
 
         ``claims`` are headers about the complete object: its checksum, the type of the checksum,
         and its size in bytes.
@@ -189,7 +189,7 @@ def _select_parts(upload: Upload, request_tree: Element) -> list[Part]:
 
 
 def _check_checksum_named(upload: Upload, part_number: int, element: Element) -> None:
-    """Raise ``InvalidRequest`` if a part of a COMPOSITE upload is named without its checksum."""
+    """Raise ``InvalidRequest`` if a part of a COMPOSITE upload has no checksum in the request."""
     name = upload.algorithm
     has_sum = any(child.tag.startswith("Checksum") for child in element)
     if name and upload.kind == "COMPOSITE" and not has_sum:
@@ -201,7 +201,7 @@ def _check_checksum_named(upload: Upload, part_number: int, element: Element) ->
 
 
 def _matches_checksums(part: Part, element: Element) -> bool:
-    """Return whether each checksum that the client names equals that of the part."""
+    """Return whether each checksum that the client sent equals that of the part."""
     for child in element:
         if child.tag.startswith("Checksum"):
             header = PREFIX + child.tag.removeprefix("Checksum").lower()

@@ -40,7 +40,7 @@ _CHECK_AHEAD = 8 * BLOCK  # bytes checked before a response starts: most clients
 
 
 class BlockSums:
-    """The CRC-32 of each block of the bytes so far."""
+    """The CRC-32 of each block of the bytes passed to ``update``."""
 
     def __init__(self) -> None:
         self._size, self._crcs = 0, array("I")
@@ -235,7 +235,7 @@ def open_index(root: Path) -> Index:
 
 
 def seal_index(root: Path) -> None:
-    """Write size and CRC-32 of the closed index; if the disk is full, there is no seal."""
+    """Write the index's size and CRC-32 as its seal. Write none if the disk is full."""
     with contextlib.suppress(OSError):
         atomic_file.write(root / SEAL, _format_checksum(root / INDEX))
 
@@ -257,7 +257,7 @@ def _format_checksum(path: Path) -> str:
 
 
 def recover_folder(root: Path, index: Index) -> None:
-    """Finish what a killed process started; set aside bytes that belong to no object.
+    """Finish what a killed process started, and move away files that belong to no object.
 
     Raises:
         EmulatorError: the index has lost rows.

@@ -87,7 +87,7 @@ class Index:
             self._db.execute(f"SELECT version, seq, parts, upload, crcs FROM {table} LIMIT 0")
 
     def check(self) -> None:
-        """Read everything. Raises sqlite3.Error or ValueError if a page or a row is damaged."""
+        """Check every page and row. Raises sqlite3.Error or ValueError if one is damaged."""
         [[verdict]] = self.run("PRAGMA quick_check(1)")
         if verdict != "ok":
             raise ValueError(verdict)
@@ -211,7 +211,7 @@ class Index:
         return {name for (name,) in self.run(sql)}
 
     def list_keys(self, blobs: list[str]) -> list[str]:
-        """Return ``s3://bucket/key`` of the objects and versions with these bytes."""
+        """Return ``s3://bucket/key`` of each object and version whose bytes are in ``blobs``."""
         condition = f"WHERE blob IN ({','.join('?' * len(blobs))})"
         sql = f"SELECT bucket, key FROM objects {condition} UNION "
         sql += f"SELECT bucket, key FROM versions {condition}"
@@ -219,7 +219,7 @@ class Index:
 
 
 def make_version_id(seq: int) -> str:
-    """Return an id that contains ``seq``.
+    """Return a version id that contains the sequence number ``seq``.
 
     With it, a listing can continue after a version that was deleted.
     """
@@ -227,7 +227,7 @@ def make_version_id(seq: int) -> str:
 
 
 def parse_seq(version: str) -> int | None:
-    """Return the ``seq`` in the id of a version; None if it contains none."""
+    """Return the sequence number in a version id. Return None if it contains none."""
     return int(version[:16], 16) if re.fullmatch("[0-9a-f]{32}", version) else None
 
 

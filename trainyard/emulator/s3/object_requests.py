@@ -69,7 +69,7 @@ def check_source(headers: Headers, info: ObjectInfo) -> None:
 
 
 def check_of_write(headers: Headers) -> Check:
-    """Return a check of If-Match and ``If-None-Match: *`` on the object that a write replaces.
+    """Return a function that checks If-Match and ``If-None-Match: *`` on the object to replace.
 
     Raises ``NotImplemented`` for combinations that S3 refuses, too.
     """
@@ -91,7 +91,7 @@ def check_of_write(headers: Headers) -> Check:
 
 
 def check_of_delete(match: str | None) -> Check:
-    """Return the check of a delete's If-Match on the object."""
+    """Return a function that checks a delete's If-Match on the object."""
 
     def check(info: ObjectInfo | None) -> None:
         if match is not None:
@@ -294,7 +294,7 @@ def parse_tags(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 
 
 def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the headers with their own tags replaced by ``tags``."""
+    """Return an object's stored headers with its tags replaced by ``tags``."""
     other_headers = {k: v for k, v in headers.items() if k != TAGS}
     text = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in tags)
     return other_headers | ({TAGS: text} if tags else {})
@@ -477,7 +477,7 @@ class Objects:
 
 
 class Reader:
-    """The body of a response: bytes ``start`` to ``stop`` of an object; it closes the object."""
+    """The body of a response: bytes ``start`` to ``stop`` of an object, which ``close`` closes."""
 
     def __init__(self, stored_bytes: StoredBytes, start: int, stop: int) -> None:
         self._stored_bytes, self._chunks = stored_bytes, stored_bytes.iter_chunks(start, stop)
@@ -633,12 +633,12 @@ def _parse_directive(request: Request, name: str) -> str:
     return directive
 
 
-def _check_change(request: Request, itself: bool) -> None:
+def _check_change(request: Request, is_same_object: bool) -> None:
     """Raise ``InvalidRequest`` for a copy onto itself that changes nothing (see CopyObject)."""
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
     changes = changing & {name.lower() for name, _ in request.headers} - {COPY}
-    is_unchanged = itself and not changes and "?versionId=" not in request.headers[COPY]
+    is_unchanged = is_same_object and not changes and "?versionId=" not in request.headers[COPY]
     if is_unchanged and _parse_directive(request, "metadata") == "COPY":
         message = (
             "This copy request is illegal because it is trying to copy an object to itself without "

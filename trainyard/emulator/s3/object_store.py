@@ -124,7 +124,7 @@ class BucketTable:
             raise S3Error("NoSuchBucket", message, 404, fields={"BucketName": bucket})
 
     def read_setting(self, bucket: str, name: str) -> str | None:
-        """Return a document that was set on the bucket; None if there is none."""
+        """Return the bucket's setting ``name``, a document; None if it is not set."""
         sql = "SELECT value FROM settings WHERE bucket = ? AND name = ?"
         rows = self.index.run(sql, bucket, name)
         if not rows:
@@ -132,7 +132,7 @@ class BucketTable:
         return rows[0][0] if rows else None
 
     def set(self, bucket: str, name: str, value: str | None) -> None:
-        """Set a document on the bucket; None removes it."""
+        """Set the bucket's setting ``name`` to the document ``value``. None removes the setting."""
         with self.index.transaction():
             self.check_bucket(bucket)
             self.index.run("DELETE FROM settings WHERE bucket = ? AND name = ?", bucket, name)
@@ -431,7 +431,7 @@ class ObjectStore(BucketTable):
         return replaced_version
 
     def _make_next_seq(self, bucket: str, key: str, old: ObjectInfo | None) -> int:
-        """Return a number for a new version: the time in ns, or more if the clock was set back."""
+        """Return a new sequence number: the time in ns, or more if the clock was set back."""
         behind = self.index.find_latest(bucket, key)
         return max(time.time_ns(), *(info.seq + 1 for info in (old, behind) if info), 0)
 

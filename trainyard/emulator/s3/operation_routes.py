@@ -151,7 +151,7 @@ class Operation:
 
 
 def find_operation(level: Level, request: Request) -> Operation | None:
-    """Return the operation that a request means; None if S3 has none for that method and level.
+    """Return the operation that a request asks for; None if S3 has none for that method and level.
 
     A client may name the operation by ``x-id``; without it S3's own rule decides.
     """
@@ -279,7 +279,7 @@ def is_heeded(route: Route, name: str) -> bool:
 
 
 def _iter_names(s3_operation: Operation, request: Request) -> Iterator[str]:
-    """Iterate over the parts of a request that its method has to respect."""
+    """Iterate over the query parameters and headers that the handler must respect."""
     static = {name for name, _ in s3_operation.static}
     for name in request.args:
         if name not in static and name not in _SIGNING and not name.startswith("X-Amz-"):

@@ -321,7 +321,7 @@ def _select_checksum_type(algorithm: str, checksum_type: str | None) -> str:
 
 
 def _check_algorithm(upload: Upload, request: Request) -> None:
-    """Raise ``InvalidRequest`` if a part has another checksum algorithm than its upload."""
+    """Raise ``InvalidRequest`` if a part's checksum algorithm is not that of its upload."""
     checksum_headers = [k.lower() for k, _ in request.headers if k.lower().startswith(PREFIX)]
     checksum_headers += (
         [request.headers["x-amz-trailer"].lower()] if "x-amz-trailer" in request.headers else []
@@ -408,7 +408,7 @@ class Versions:
         return read_page(iter_from, request, marker, limit)
 
     def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
-        """Return where a listing starts, as (first key, number that versions must be below).
+        """Return a listing's start: (first key, sequence number that its versions must be below).
 
         It starts after all versions of the key ``marker``, or after ``version`` if that is given.
         """

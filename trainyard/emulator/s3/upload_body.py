@@ -34,7 +34,7 @@ _LANE = 1024  # bytes per lane; must be a power of two
 
 
 class Sum(Protocol):
-    """The part of the interface of :mod:`hashlib`'s objects that is used here."""
+    """A hash object, with the methods of :mod:`hashlib`'s objects that are used here."""
 
     def update(self, chunk: bytes, /) -> None: ...
     def digest(self) -> bytes: ...
@@ -278,7 +278,7 @@ class Upload:
         return checksums
 
     def _check(self, name: str, claim: str, code: str) -> None:
-        """Raise an error with the code ``code`` if the checksum ``name`` differs from the claim."""
+        """Raise an error with the code ``code`` if the checksum ``name`` is not ``claim``."""
         checksum = encode_sum(self._hashes[name])
         if checksum != claim:
             _check_digest(name, claim, len(base64.b64decode(checksum)))

@@ -59,8 +59,8 @@ class Callbacks:
             return self._all[token]
 
     def find_waiting_step(self, token: str) -> WaitingStep | None:
-        """Return the step that waits with that token. Return None if it has had its response, or if
-        the token is unknown, for example because it was issued before the emulator was restarted.
+        """Return the step that waits with that token. Return None if it has a response, or if the
+        token is unknown, for example because it was issued before the emulator was restarted.
         """
         waiting = self._all.get(token)
         return None if waiting is None or waiting.answer_event.is_set() else waiting

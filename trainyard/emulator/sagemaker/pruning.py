@@ -100,7 +100,7 @@ class References:
         }
 
     def _group_executions(self) -> Iterator[Unit]:
-        """Iterate over a unit for each execution, with its jobs, tuning jobs and package."""
+        """Iterate over one unit per execution, with its jobs, tuning jobs and package."""
         for directory, record in self._executions.items():
             answer = record["answer"]
             number = answer["PipelineExecutionArn"].rpartition("/")[2]
@@ -122,7 +122,7 @@ class References:
             yield unit
 
     def _group_single_jobs(self, state: Path) -> Iterator[Unit]:
-        """Iterate over a unit for each job that no execution started."""
+        """Iterate over one unit per job that no execution started."""
         executions = {directory.name for directory in self._executions}
         for name, document in self._jobs.items():
             if not any(_is_made_by(number, name) for number in executions):
@@ -191,8 +191,8 @@ def _read_pipelines(state: Path) -> list[dict]:
 
 
 def _read_models(state: Path) -> list[dict]:
-    """Return the stored models, which refer to their artifacts, and the other stored resources
-    except endpoint configurations, which only say where endpoints will write.
+    """Return the stored resources, such as models. Endpoint configurations are left out, because
+    they only name where endpoints will write.
     """
     paths = state.glob("stored/*/*.json")
     return [read_json(path) for path in paths if path.parent.name != "EndpointConfig"]
@@ -231,8 +231,8 @@ def plan_pruning(
     include_cached: bool = False,
     inputs: bool = False,
 ) -> PruningPlan:
-    """Choose the units older than ``seconds``, and then the oldest until at most ``limit`` bytes
-    remain.
+    """Plan to delete the units older than ``seconds``, and then the oldest until at most ``limit``
+    bytes remain.
 
     ``store`` has the objects of that state. ``include_cached``: also delete what the step cache may
     reuse. ``inputs``: also delete uploads for deleted jobs that nothing else reads.
@@ -295,8 +295,8 @@ def remove_planned(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
 
 
 def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
-    """Delete until the state has at most ``keep_gb`` GB, without what may still be needed. Return
-    messages for the user.
+    """Delete the oldest units until the state has at most ``keep_gb`` GB, except what may still be
+    needed. Return messages for the user.
     """
     try:
         plan = plan_pruning(state, store, None, int(keep_gb * GB))
@@ -314,7 +314,7 @@ def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
 
 
 def _exclude_referenced_units(candidates: list[Unit], references: References) -> list[Unit]:
-    """Return the candidates without those whose results a unit that is kept uses."""
+    """Return the candidates whose results no unit that is kept uses."""
     # A unit that is kept for this reason may use results of another candidate, so repeat until
     # nothing changes.
     while True:

@@ -75,8 +75,8 @@ class Kind:
         return find_item_members(self.find_operation("List"))
 
     def build_arn(self, name: str) -> str:
-        """Return the ARN. SageMaker writes the name in lower case in it, and finds a resource in
-        any case.
+        """Return the ARN of the resource ``name``. The ARN has the name in lower case, and
+        SageMaker finds the resource in any case.
         """
         return make_arn("sagemaker", f"{self.resource}/{name.lower()}")
 
@@ -188,7 +188,7 @@ Operation = Callable[[dict], dict]
 
 
 class Store:
-    """Perform the operations for which :meth:`owns` is true. Its methods are thread-safe.
+    """Store resources and perform the operations that it :meth:`owns`. It is thread-safe.
 
     Raises :class:`ApiError` as AWS does.
     """
@@ -220,7 +220,7 @@ class Store:
         return {}
 
     def owns(self, operation: str, request: dict) -> bool:
-        """Return whether this store performs the operation, for tags on the request's resource."""
+        """Return whether this store performs the operation (for tags: on its resource)."""
         if operation in _TAGGING:
             return self._find_kind(str(request.get("ResourceArn", ""))) is not None
         return operation in self._operations
@@ -363,8 +363,8 @@ class Store:
 
 
 def describe_record(kind: Kind, record: dict) -> dict:
-    """Return the members of the Describe response that have a value. Creators are empty, because
-    they are not stored.
+    """Return the members of the Describe response that have a value. Creators are empty unless the
+    record has them.
     """
     nobody: dict = {
         key: {} for key in ("CreatedBy", "LastModifiedBy") if key in kind.description_members
@@ -380,8 +380,8 @@ def describe_record(kind: Kind, record: dict) -> dict:
 
 
 def summarize_record(kind: Kind, record: dict, members: frozenset[str]) -> dict:
-    """Return a record as an item of a List response. A job definition also gets the names that
-    monitoring schedules use for its members.
+    """Return a record as an item of a List response, whose members are ``members``. Some of them
+    have another name in the record, such as MonitoringJobDefinitionName.
     """
     aliases = {
         "MonitoringJobDefinitionName": record.get(kind.key),

@@ -50,8 +50,7 @@ class SageMaker:
     that replaces images. ``aws`` has the clients with which the emulator calls itself. ``handle``
     raises :class:`ApiError`.
 
-    A room is a part of the service: a mapping of operation names to the functions that perform
-    them. To add a room, add a line to ``_iter_operations``.
+    To add operations, add a line to ``_iter_operations``.
     """
 
     def __init__(
@@ -111,7 +110,7 @@ class SageMaker:
 
         self._executions = Executions(state / "executions", self._pipelines, work, objects, observe)
         self._operations = {
-            name: answer for room in self._iter_operations() for name, answer in room.items()
+            name: answer for table in self._iter_operations() for name, answer in table.items()
         }
 
     def owns(self, operation: str) -> bool:
@@ -119,7 +118,7 @@ class SageMaker:
         return operation in self._operations
 
     def handle(self, operation: str, request: dict) -> dict:
-        """Check the request, and return the response to an operation that :meth:`owns` confirms."""
+        """Check the request, and perform the operation, for which :meth:`owns` must be true."""
         check_request_shape(operation, request)
         return self._operations[operation](request)
 
@@ -176,7 +175,7 @@ class SageMaker:
         return self._forward(operation, request)
 
     def _iter_operations(self) -> Iterator[dict[str, Operation]]:
-        """Iterate over the rooms: mappings of operation names to functions that perform them."""
+        """Iterate over mappings of operation names to the functions that perform them."""
         yield self._pipelines.list_operations()
         yield self._executions.list_operations()
         yield self._endpoints.list_operations()
@@ -221,8 +220,8 @@ class SageMaker:
         }
 
     def _settle_callback(self, answer: Operation) -> Operation:
-        """Return ``answer``, which responds to a callback, extended to wait until the end of its
-        step is on disk.
+        """Return a function that calls ``answer``, which responds to a callback, and then waits
+        until the end of the callback's step is on disk.
         """
 
         def answer_and_wait(request: dict) -> dict:
@@ -247,7 +246,7 @@ class SageMaker:
         return answer
 
     def _store_tags(self, create: Operation, key: str) -> Operation:
-        """Return ``create`` extended to store the request's Tags on the new resource."""
+        """Return a function that calls ``create`` and adds the request's Tags to the resource."""
 
         def create_with_tags(request: dict) -> dict:
             answer = create(request)
@@ -258,7 +257,7 @@ class SageMaker:
         return create_with_tags
 
     def _drop_tags(self, kind: str, delete: Operation) -> Operation:
-        """Return ``delete`` extended to delete the resource's tags."""
+        """Return a function that calls ``delete`` and deletes the resource's tags."""
 
         def delete_with_tags(request: dict) -> dict:
             # Read the ARN first: after the deletion the resource cannot be described.
@@ -270,8 +269,8 @@ class SageMaker:
         return delete_with_tags
 
     def _restrict_to_own(self, operation: str, handle: Operation) -> Operation:
-        """Return ``handle`` for the ARNs of pipelines, jobs and endpoints. Other ARNs are
-        forwarded.
+        """Return a function that calls ``handle`` for the ARNs of pipelines, jobs and endpoints,
+        and forwards requests for other ARNs.
         """
 
         def dispatch(request: dict) -> dict:

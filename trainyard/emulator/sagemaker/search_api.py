@@ -21,7 +21,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How to find all resources of a kind.
+    """How to list and describe all resources of a kind.
 
     The operation ``listing`` returns summaries in the member ``field``. The value of a summary's
     ``key`` is the ``parameter`` of the operation ``describe``. ``arn`` is the member with the ARN.
@@ -81,7 +81,7 @@ class Executions(Protocol):
 
 
 def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
-    """Return the response of Search."""
+    """Return the response of Search. ``ask`` performs the List and Describe operations."""
     kind = request["Resource"]
     if kind not in (*KINDS, EXECUTION):
         raise _make_validation_error(
@@ -96,7 +96,7 @@ def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
     shape: Any = load_service_model().shape_for("SearchRecord")
     form = shape.members[kind]
 
-    def add_parameters(record: Record) -> Record:
+    def add_parameters_or_tags(record: Record) -> Record:
         """Return the record with its pipeline parameters, or with its tags."""
         if kind == EXECUTION:
             return record | {PARAMETERS: executions.list_parameters(record["PipelineExecutionArn"])}
@@ -110,10 +110,12 @@ def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
     )
     if expression := request.get("SearchExpression"):
         records = [
-            record for record in records if _matches_expression(expression, add_parameters(record))
+            record
+            for record in records
+            if _matches_expression(expression, add_parameters_or_tags(record))
         ]
     if request.get("SortBy", "").partition(".")[0] in (PARAMETERS, TAGS):
-        records = map(add_parameters, records)
+        records = map(add_parameters_or_tags, records)
     records = _sort_records(list(records), request)
     answer = make_page(
         "Results",
@@ -121,7 +123,7 @@ def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
         request,
         10,
         lambda record: {
-            kind: {k: v for k, v in add_parameters(record).items() if k in form.members}
+            kind: {k: v for k, v in add_parameters_or_tags(record).items() if k in form.members}
         },
     )
     return answer | {"TotalHits": {"Value": len(records), "Relation": "EqualTo"}}
@@ -281,8 +283,8 @@ def _format_text(value: Any) -> str:
 
 
 def _sort_records(records: list[Record], request: dict) -> list[Record]:
-    """Sort by SortBy (default LastModifiedTime, the newest first). Records without a value come
-    last.
+    """Return the records sorted by SortBy (default LastModifiedTime, the newest first). Records
+    without a value come last.
     """
     name = request.get("SortBy", "LastModifiedTime")
     newest = request.get("SortOrder", "Descending") == "Descending"
@@ -329,8 +331,8 @@ class Experiments:
         self._ensure("Trial", trial, experiment)
 
     def add_trial(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the request to create a job, completed with the trial of its component. Create
-        that trial if the request names only an experiment.
+        """Return a job's Create request with the trial of its trial component. Create that trial if
+        the request names only an experiment.
 
         Raises:
             ApiError: the experiment or the trial does not exist, or RunName is set.
@@ -373,8 +375,8 @@ class Experiments:
             )
 
     def _ensure(self, kind: str, names: dict[str, str], more: dict[str, str]) -> None:
-        """Create the resource that ``names`` names, with the members ``more``, if it does not
-        exist.
+        """Create the resource with the name member ``names`` and the other members ``more``, if it
+        does not exist.
         """
         try:
             self._forward(f"Describe{kind}", names)

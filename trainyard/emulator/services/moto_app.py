@@ -51,9 +51,10 @@ class Moto:
         form_action = f"AmazonSQS.{request.form.get('Action')}"
         polls = "AmazonSQS.ReceiveMessage" in (target, form_action)
         with contextlib.nullcontext() if polls else self._lock:
-            for loader in (account_policies, access_keys):
-                if loader.is_needed_for(request.get_data()):
-                    loader.add_administrator_roles()
+            if account_policies.is_needed_for(request.get_data()):
+                account_policies.add_administrator_roles()
+            if access_keys.is_needed_for(request.get_data()):
+                access_keys.add_administrator_roles()
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
             except NotImplementedError as missing:
@@ -74,7 +75,7 @@ class Moto:
 
 
 def refuse_operation(request: Request, detail: str, operation: str = "") -> Response:
-    """Return a 400 in the service's protocol, because botocore retries a 500 and fails on HTML."""
+    """Return a 400 in the service's protocol: botocore retries a 500, and it cannot parse HTML."""
     target = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
     operation = operation or target or request.form.get("Action", "")
     operation = operation or f"{request.method} {request.path}"

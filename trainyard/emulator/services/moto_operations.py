@@ -48,7 +48,7 @@ _TYPE = re.compile(r"""["']?Type["']?\s*:\s*["']?((?:AWS|Custom|Alexa)::[\w:<>]+
 
 
 def find_refused_operation(service: str, request: Request) -> tuple[str, str] | None:
-    """Return (operation, what it would need) of a request that moto must not answer; else None.
+    """Return (operation, what it would need) if moto must not answer the request; else None.
 
     ``service`` is the name that the request is signed for.
     """
@@ -83,7 +83,7 @@ def _list_service_names() -> frozenset[str]:
 
 
 def _refuse_stack(operation: str, request: Request) -> tuple[str, str] | None:
-    """Return (operation, what it would need) for a stack with a type that moto would create outside
+    """Return (operation, what it would need) if the stack has a type that moto would create outside
     the emulator's own services; else None.
     """
     types = _TYPE.findall(request.form.get("TemplateBody", ""))
@@ -97,7 +97,7 @@ def _refuse_stack(operation: str, request: Request) -> tuple[str, str] | None:
 
 
 def _refuse_message(operation: str, request: Request) -> tuple[str, str] | None:
-    """Return (operation, what it would need) for a message that is not delivered; else None."""
+    """Return (operation, what it would need) if moto would not deliver the message; else None."""
     protocol = request.form.get("Protocol", "sqs")
     if operation == "Subscribe" and protocol != "sqs":
         return operation, f"a service that delivers by {protocol}; queues (sqs) do get messages"
@@ -130,7 +130,7 @@ def list_dropped_members(request: Request) -> list[str]:
 
 @functools.cache
 def _collect_texts(operation: str) -> frozenset[str]:
-    """Return every string constant in moto's method for the operation and in those that it calls.
+    """Return all string constants in moto's method for the operation and in the methods it calls.
 
     Return an empty set if moto does not have the operation.
     """

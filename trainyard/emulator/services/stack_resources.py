@@ -243,7 +243,7 @@ def find_missing_change_set(request: Request) -> str:
 
 
 def roll_back_stack(name: str) -> None:
-    """Delete the stack of that name whose creation was refused, with all that it has created."""
+    """Delete the stack of that name, whose creation was refused, and all that it has created."""
     backend = cloudformation_backends[read_account()][read_region()]
     for stack in list(backend.stacks.values()):
         if stack.name == name and stack.status in ("CREATE_IN_PROGRESS", "REVIEW_IN_PROGRESS"):
@@ -251,7 +251,7 @@ def roll_back_stack(name: str) -> None:
 
 
 def with_body(request: Request, objects: ObjectStore) -> Request:
-    """Return the request with the text of the template that its TemplateURL names.
+    """Return the request with its TemplateURL replaced by the text of that template.
 
     The template is read from this S3.
 

@@ -28,7 +28,7 @@ _UNKNOWN = StepType(name="", nests=NESTED_KEYS)
 
 
 def step_type(name: object) -> StepType:
-    """Return the step type with the name ``name``; one without properties if it is unknown."""
+    """Return the step type called ``name``; a type without properties if it is unknown."""
     return STEP_TYPES.get(name, _UNKNOWN) if isinstance(name, str) else _UNKNOWN
 
 

@@ -50,8 +50,8 @@ PROGRAM, FOLDER = "sagemaker_program", "sagemaker_submit_directory"
 
 
 def starts_drivers(request: Mapping[str, Any]) -> bool:
-    """Return whether hyperparameters make the toolkit run a program in the drivers' folder, which
-    starts the drivers.
+    """Return whether a training job starts SDK v3's drivers: its hyperparameters make the toolkit
+    run a program in the drivers' folder.
 
     ``request`` is that of CreateTrainingJob, or a TrainingJobDefinition of a tuning job.
     """

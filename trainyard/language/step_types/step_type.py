@@ -1,4 +1,4 @@
-"""The description of a step type: everything that the language says about it."""
+"""Data classes that describe a step type: its Arguments, properties, job and options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ NULLABLE_BOOLEAN: Body = {"type": "boolean", "nullable": True}
 
 
 def make_structure(*required_names: str, **members: Any) -> dict[str, Any]:
-    """Return the shape of a structure; ``members`` are shapes, some of them required."""
+    """Return the shape of a structure; ``members`` are the shapes of its members."""
     return {"type": "structure", "members": members, "required": list(required_names)}
 
 
@@ -39,7 +39,7 @@ def make_enum(*values: str) -> dict[str, Any]:
 
 
 def make_number(kind: str, minimum: float, maximum: float | None = None) -> dict[str, Any]:
-    """Return the shape of an ``integer`` or ``float`` (``kind``) within bounds."""
+    """Return the shape of a number of type ``kind``, ``integer`` or ``float``, within bounds."""
     return {"type": kind, "min": minimum, **({} if maximum is None else {"max": maximum})}
 
 
@@ -96,7 +96,7 @@ class RefusedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepType:
-    """A type of step. What only one tool needs to know is in that tool, by ``name``."""
+    """A type of step. Facts that only one tool needs are in that tool, by ``name``."""
 
     name: str
     """Value of ``Type`` in a definition."""
@@ -172,9 +172,7 @@ class StepType:
 
     @property
     def sole_job(self) -> Job | None:
-        """Its job if the step does nothing but run it; None for a check step, which also compares
-        the job's results.
-        """
+        """Its job if the step only runs it; None for a check step, which also compares results."""
         return self.job if self.job and self.job.api == self.metadata_key else None
 
     @property

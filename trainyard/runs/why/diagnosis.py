@@ -180,19 +180,19 @@ def find_clues(lines: Sequence[Line]) -> list[Clue]:
     return [clues[number] for number in sorted(clues)]
 
 
-def _add_places(every: list[LoggedException]) -> list[LoggedException]:
-    """Return the exceptions with their places completed.
+def _add_places(exceptions: list[LoggedException]) -> list[LoggedException]:
+    """Return the exceptions with missing frames filled in from their chains.
 
-    If the first exception of a chain has only frames of libraries, it gets the place of the next
-    exception in the chain that has another frame, because only that traceback shows the caller.
+    If the first exception of a chain has only frames of libraries, it gets the frame of the next
+    exception in the chain that has another one, because only that traceback shows the caller.
     """
     calls: dict[int | None, str] = {}
-    for exception in every:
+    for exception in exceptions:
         if exception.frame:
             calls.setdefault(exception.follows, exception.frame)
     return [
         exception if exception.frame else replace(exception, frame=calls.get(exception.number, ""))
-        for exception in every
+        for exception in exceptions
     ]
 
 
@@ -373,11 +373,11 @@ def _has_earlier_error(first: Clue, lines: Sequence[Line]) -> bool:
     return any(word is None or not _is_same(line, word) for line in errors)
 
 
-def _is_same(line: Line, word: LoggedException) -> bool:
+def _is_same(line: Line, exception: LoggedException) -> bool:
     """Return whether the line repeats the exception, or says that it came from a worker."""
-    return word.kind.rpartition(".")[2] in line.text and (
-        not word.message or word.message[:40] in line.text or "Caught " in line.text
-    )
+    message = exception.message[:40]
+    is_quoted = not message or message in line.text or "Caught " in line.text
+    return is_quoted and exception.kind.rpartition(".")[2] in line.text
 
 
 def _has_ended(first: Clue, lines: Sequence[Line]) -> bool:

@@ -370,7 +370,7 @@ def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
 
 
 def _begin_traceback(reading: _Reading, text: str) -> None:
-    """Begin a traceback: reset the state, and note the prefix and what the line before it says."""
+    """Begin a traceback: reset the state; record the prefix and what the previous line says."""
     reading.is_inside, reading.is_piece, reading.is_library = True, False, False
     reading.frame = reading.code = ""
     reading.before = text[: text.index(_BEGIN)]
@@ -380,7 +380,7 @@ def _begin_traceback(reading: _Reading, text: str) -> None:
 
 
 def _enter_frame(reading: _Reading, frame: re.Match[str]) -> None:
-    """Note the file and line of the traceback's next frame."""
+    """Record the file and line of the traceback's next frame."""
     # A frame without the traceback's first line is a piece of one: the log was cut inside it.
     if not reading.is_inside:
         reading.is_inside, reading.is_piece, reading.frame = True, True, ""

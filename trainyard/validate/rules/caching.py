@@ -18,7 +18,7 @@ TIMESTAMP = re.compile(
 
 
 def _iter_key_arguments(step: Step) -> Iterator[tuple[str, Any]]:
-    """Iterate over path and value of each argument in the step's cache key."""
+    """Iterate over (path, value) of each argument that the step cache compares."""
     key = select_key_arguments(dict(step.document), dict(step.arguments)) or {}
     for name, value in key.items():
         yield f"{step.path}.Arguments.{name}", value

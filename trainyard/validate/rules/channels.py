@@ -103,7 +103,7 @@ ROOT = "/opt/ml/processing"
 def _iter_folders(job: Job) -> Iterator[tuple[str, str]]:
     """Iterate over (path, LocalPath) of each input and output that SageMaker itself copies.
 
-    Those with AppManaged are left out, because the job's own code copies them.
+    Inputs and outputs with AppManaged are left out, because the job's own code copies them.
     """
     kinds = ("S3Input", "DatasetDefinition", "S3Output")
     for list_field in ("ProcessingInputs", "ProcessingOutputConfig.Outputs"):

@@ -47,10 +47,7 @@ ACCOUNTS = {
 
 
 def match_aws_image(image: str | None) -> re.Match[str] | None:
-    """Return the match with the parts of the URI of an image of AWS's deep learning containers.
-
-    Return None for any other image.
-    """
+    """Return the match of an AWS deep learning container's URI; None for any other image."""
     match = IMAGE.fullmatch(image or "")
     if not match or match["account"] not in {COMMON_ACCOUNT, *ACCOUNTS.values()}:
         return None

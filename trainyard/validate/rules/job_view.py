@@ -89,9 +89,7 @@ class Job:
 
     @property
     def machine(self) -> Machine | None:
-        """Properties of the instance type; None if it is not in ``MACHINES``, or is not known
-        before the run.
-        """
+        """Properties of the instance type; None if it is not in ``MACHINES``, or not known."""
         return MACHINES.get(self.instance_type or "")
 
     @property
@@ -124,7 +122,7 @@ class Job:
 
     @property
     def hyperparameters_at(self) -> str:
-        """Path of the hyperparameters; of a tuning step, that of those that are not tuned."""
+        """Path of the hyperparameters; in a tuning step, of the static ones."""
         return "StaticHyperParameters" if self.step.type == "Tuning" else "HyperParameters"
 
     @property

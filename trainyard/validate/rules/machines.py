@@ -76,7 +76,7 @@ def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
 
 
 def _compare_with_gpus(ranks: int, machine: Machine) -> str:
-    """Return a problem that compares the processes per node with a machine's accelerators."""
+    """Return a message that compares the processes per node with a machine's accelerators."""
     return f"{ranks} processes per node, {machine.name} has {machine.accelerators} accelerators"
 
 

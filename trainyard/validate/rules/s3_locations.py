@@ -58,9 +58,7 @@ def _iter_locations(value: Any, path: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def _find_constant_beginning(value: Any) -> tuple[str, bool] | None:
-    """Return the constant beginning of ``value`` and whether it is the entire value; None if there
-    is none.
-    """
+    """Return (constant beginning of ``value``, whether it is all of it); None if there is none."""
     if not (isinstance(value, dict) and isinstance(value.get(JOIN), dict)):
         return (value, True) if isinstance(value, str) else None
     parts, on = as_list(value[JOIN].get("Values")), value[JOIN].get("On", "")
@@ -276,9 +274,7 @@ def reads_without_waiting(document: Document) -> Iterator[Violation]:
 
 
 def _reads_output(location: str, job: Job, address: str) -> bool:
-    """Return whether reading the prefix ``location`` reads what the job writes under
-    ``address``.
-    """
+    """Return whether reading ``location`` reads what ``job`` writes under ``address``."""
     if f"{address}/".startswith(f"{location}/"):
         return True
     # A training job writes under its address in a folder with its own name; whether ``location`` is

@@ -63,7 +63,7 @@ def _resolve_range_entry(search_range: Range) -> Mapping[str, Any]:
 
 
 def _is_valid_bound(text: str, is_integer: bool) -> bool:
-    """Return whether a text is a finite number, or an integer."""
+    """Return whether a text is a finite number or, if ``is_integer``, an integer."""
     try:
         return math.isfinite(int(text) if is_integer else float(text))
     except ValueError:

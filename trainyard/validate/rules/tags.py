@@ -8,7 +8,7 @@ from trainyard.validate.rules.rule import Violation, get_document, rule
 
 
 def _find_tags_path(job: Job) -> str:
-    """Return the path of the job's tags. Those of a tuning step are outside its definitions."""
+    """Return the path of the job's tags. A tuning step has them outside its definitions."""
     return f"{job.step.path}.Arguments.Tags"
 
 

@@ -27,9 +27,7 @@ def select_xgboost_jobs(document: Document) -> list[Job]:
 
 
 def select_xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
-    """Return (training job of the algorithm, range that is searched for it), for a rule's
-    ``select``.
-    """
+    """Return pairs of an XGBoost job and a range that is searched for it, for ``select``."""
     return [
         (job, search_range)
         for job in select_xgboost_jobs(document)

@@ -41,8 +41,8 @@ class Rows:
 
 
 def read_channel(folder: Path, form: str, has_weights: bool) -> Rows | None:
-    """Return all rows of ``folder`` (or of a file). Return None if there are no rows. Raises
-    UserError if they cannot be read.
+    """Return all rows of ``folder`` (or of a file) in the format ``form``. Return None if there are
+    none. Raises UserError if they cannot be read.
     """
     files = [path for path in _iter_files(folder) if path.stat().st_size]
     if not files:
@@ -59,9 +59,7 @@ def read_channel(folder: Path, form: str, has_weights: bool) -> Rows | None:
 
 
 def _iter_files(folder: Path) -> Iterator[Path]:
-    """Iterate over the data files in the order of their paths, without hidden files and markers
-    such as ``_SUCCESS``.
-    """
+    """Iterate over the data files, sorted by path. Skip names that start with ``.`` or ``_``."""
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):
         inner = path.relative_to(folder).parts
         if path.is_file() and len(inner) <= DEPTH and not path.name.startswith((".", "_")):
@@ -116,7 +114,7 @@ def _read_csv_table(path: Path, separator: str) -> np.ndarray:
 
 
 def _read_libsvm_rows(files: list[Path]) -> Rows:
-    """Read lines ``label[:weight] index:value …``. Indices start at 0, as without
+    """Read lines ``label[:weight] index:value …``. Indices start at 0, the default of XGBoost's
     ``indexing_mode``.
     """
     labels, weights, values, columns, starts = [], [], [], [], [0]

@@ -96,7 +96,7 @@ def is_other_algorithm_image(image: str) -> bool:
 
 
 def list_metric_definitions() -> list[dict[str, str]]:
-    """Return the MetricDefinitions that SageMaker itself adds to a job of this algorithm.
+    """Return the MetricDefinitions that SageMaker itself adds to a job of the XGBoost algorithm.
 
     They have the form of AWS's DescribeTrainingJob response. On AWS the list depends on the
     version; here it has all metrics.
@@ -122,8 +122,8 @@ def parse_version(image: str) -> tuple[int, int]:
 
 
 def format_of(content_type: str | None) -> str | None:
-    """Return the format of a channel's files: libsvm if there is no ContentType, None if it is
-    unknown.
+    """Return the file format that a channel's ContentType means: libsvm if there is no ContentType,
+    None if it is unknown.
     """
     if content_type is None:
         return LIBSVM
@@ -131,8 +131,8 @@ def format_of(content_type: str | None) -> str | None:
 
 
 def parse_label_size(content_type: str) -> str:
-    """Return label_size as text: ``1`` for ``text/csv; label_size=1``, which is the default and the
-    only value that the algorithm accepts.
+    """Return the parameter label_size of a type such as ``text/csv; label_size=1``, as text. The
+    default, ``1``, is the only value that the algorithm accepts.
     """
     match = re.search(r";\s*label_size\s*=\s*([^;\s]+)", content_type.lower())
     return match[1] if match else "1"

@@ -14,9 +14,7 @@ from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MINIM
 
 
 class UserError(Exception):
-    """An error in the job's request or data, under the name that ``sagemaker_algorithm_toolkit``
-    has for it.
-    """
+    """An error in the job's request or data, named as in ``sagemaker_algorithm_toolkit``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +197,7 @@ def convert_hyperparameters(
 
 
 def _parse_hyperparameter(name: str, text: str, version: tuple[int, int]) -> Any:
-    """Return the value in its type. Raises UserError for an unknown name or an invalid text."""
+    """Return ``text``, converted to its type. Raises UserError for a wrong name or text."""
     kinds: tuple[tuple[Mapping[str, Any], Callable[[str], Any]], ...] = (
         (_INTEGERS, int),
         (_FLOATS, float),
@@ -219,7 +217,7 @@ def _parse_hyperparameter(name: str, text: str, version: tuple[int, int]) -> Any
 
 
 def _check_range(name: str, value: Any) -> None:
-    """Raise UserError if the value is outside its range or is not one of its choices."""
+    """Raise UserError if the value is outside the hyperparameter's range or choices."""
     numbers = _INTEGERS | _FLOATS
     value_range: Range = Interval(numbers[name]) if name in numbers else _WORDS.get(name, ())
     if name in _OTHER:
@@ -235,7 +233,7 @@ def _check_range(name: str, value: Any) -> None:
 
 
 def _is_metric(name: str) -> bool:
-    """Return whether this is a metric. Raises UserError if its threshold (``error@t``) is bad."""
+    """Return whether ``name`` is a metric. Raises UserError for a bad threshold (``error@t``)."""
     if "@" not in name:
         return name in MAXIMIZED_METRICS or name in MINIMIZED_METRICS
     metric, _, threshold = (part.strip() for part in name.partition("@"))
@@ -261,7 +259,7 @@ _OTHER_RANGES: dict[str, Callable[[Any], bool]] = {
 
 
 def _check_together(values: Mapping[str, Any]) -> None:
-    """Raise UserError if values are not allowed together, or if one lacks another it needs."""
+    """Raise UserError if hyperparameters conflict, or if one requires another that is missing."""
     objective, method = values.get("objective", ""), values.get("tree_method")
     if objective in NEED_CLASSES and "num_class" not in values:
         raise UserError("Require input for parameter 'num_class' for multi-classification")

@@ -147,7 +147,7 @@ def _train_model(
 
 
 def _list_metrics(values: dict[str, Any]) -> list[str]:
-    """Return eval_metric together with the tuning job's objective metric, if there is one."""
+    """Return the metrics of eval_metric, and the tuning job's objective metric if there is one."""
     objective = values.get("_tuning_objective_metric", ":").split(":")[1]
     metrics = values.get("eval_metric", [])
     return sorted({*metrics, objective}) if objective else list(metrics)
@@ -212,13 +212,13 @@ def _make_callbacks(
 
 
 def _make_early_stopping(
-    job: Job, rounds: int, metric: str | None, valid: bool
+    job: Job, rounds: int, metric: str | None, has_validation: bool
 ) -> list[xgboost.callback.TrainingCallback]:
     """Return a list with the early-stopping callback, or an empty list if it has no effect."""
     old = job.version <= PICKLE_VERSIONS
     # Since 1.3, early stopping needs a validation channel and a named metric, and it keeps the best
     # round's model.
-    if not old and not (metric and valid):
+    if not old and not (metric and has_validation):
         print_info(
             "early_stopping_rounds has no effect: it needs a validation channel and eval_metric"
         )
@@ -227,7 +227,7 @@ def _make_early_stopping(
         xgboost.callback.EarlyStopping(
             rounds=rounds,
             metric_name=metric,
-            data_name="validation" if valid else "train",
+            data_name="validation" if has_validation else "train",
             maximize=metric.partition("@")[0] in MAXIMIZED_METRICS if metric else None,
             save_best=not old,
         )
@@ -246,7 +246,7 @@ class ScorePrinter(xgboost.callback.TrainingCallback):
         self._completed_rounds = completed_rounds
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Print the scores of the round that XGBoost has just finished; False continues."""
+        """Print the scores of the round just finished. Return False, so that training continues."""
         line = f"[{epoch + self._completed_rounds}]"
         for data, scores in evals_log.items():
             line += "".join(f"#011{data}-{name}:{log[-1]:.5f}" for name, log in scores.items())
@@ -265,13 +265,13 @@ class ModelSaver(xgboost.callback.TrainingCallback):
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Save the model of the round that XGBoost has just finished; False continues."""
+        """Save the model of the round just finished. Return False, so that training continues."""
         self._save(model)
         return False
 
 
 def save_model(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -> None:
-    """Save the model: as a pickle up to version 1.2, later in XGBoost's own format."""
+    """Save the model, as a pickle up to image version 1.2, else in XGBoost's own format."""
     # Write to a draft first, so that ``path`` only ever exists complete.
     draft = path.with_name(f".{path.name}")
     if version <= PICKLE_VERSIONS:
@@ -284,7 +284,7 @@ def save_model(booster: xgboost.Booster, path: Path, version: tuple[int, int]) -
 
 
 def main() -> int:
-    """Run the job; return the exit status. After an error, write it to output/failure, too."""
+    """Run the job and return the exit status. Also write an error to output/failure."""
     major, minor = sys.argv[1:]
     job = Job(Path(os.environ["SAGEMAKER_BASE_DIR"]), (int(major), int(minor)))
     try:

@@ -33,7 +33,7 @@ CUSTOM = _SCORES.keys()
 
 
 def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, Any], list]:
-    """Return a function for XGBoost's ``custom_metric``, which returns (name, value) pairs.
+    """Return the function for XGBoost's ``custom_metric``. It returns (name, value) pairs.
 
     Raises UserError if the job's interpreter lacks scikit-learn.
     """
@@ -50,16 +50,16 @@ def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, An
         scores = []
         for name in names:
             function, options = _SCORES[name]
-            given = predictions if name in _OF_NUMBERS else classes
-            scores.append((name, float(getattr(metrics, function)(truth, given, **options))))
+            values = predictions if name in _OF_NUMBERS else classes
+            scores.append((name, float(getattr(metrics, function)(truth, values, **options))))
         return scores
 
     return evaluate
 
 
 def _as_classes(predictions: np.ndarray, objective: str) -> np.ndarray:
-    """Return the predicted classes; XGBoost passes what ``predict`` returns: classes, probabilities
-    or a raw score.
+    """Return the predicted class of each row. ``predictions`` are classes, probabilities or raw
+    scores, depending on ``objective``.
     """
     if predictions.ndim > 1:
         return predictions.argmax(axis=1)

@@ -82,7 +82,7 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
 
 
 def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
-    """Return green's share of the requests after each shift."""
+    """Return the green fleet's share of the requests after each shift."""
     kind = routing["Type"]
     if kind == "CANARY":
         return (_compute_share(routing, "CanarySize", instances), 1.0)
@@ -96,7 +96,7 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
 
 
 def _compute_steps(step: float) -> tuple[float, ...]:
-    """Return green's share after each of several equal steps. The last share is 1."""
+    """Return the green fleet's share after each shift by ``step``. The last share is 1."""
     # 1e-9: rounding errors of the share must neither remove nor add a step.
     count = int(1 / step + 1e-9)
     shares = [step * number for number in range(1, count + 1)]
@@ -127,7 +127,7 @@ POLL_SECONDS = 0.1  # seconds between checks of the alarms
 log = logging.getLogger(__name__)
 
 ListAlarms = Callable[[tuple[str, ...]], list[str]]
-"""Function that returns those of the given alarms that are in the state ALARM."""
+"""Function that returns the names of the given alarms that are in the state ALARM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class Endpoint:
         fleet has failed.
         """
         with self._lock:
-            # No thread watches a serving fleet: its failure is only noticed here, when it is
+            # No thread watches a serving fleet: its failure is only detected here, when it is
             # described.
             if self.status == "InService" and (failure := self._blue.failure):
                 self.failure, self.status = failure[:1024], "Failed"
@@ -304,8 +304,7 @@ class Endpoint:
             self._roll_back(fleet, reason) if reason else self._complete(fleet)
 
     def _bake(self, deployment: Deployment, seconds: float, limit: float) -> str:
-        """Wait ``seconds``. Return the reason why the update must be rolled back, or an empty
-        string.
+        """Wait ``seconds``. Return the reason for a rollback, or an empty string if there is none.
 
         ``limit`` is the monotonic time at which the update times out.
         """
@@ -324,12 +323,12 @@ class Endpoint:
                 return ""
 
     def _explain_alarms(self, alarms: tuple[str, ...]) -> str:
-        """Return which of the alarms are in the state ALARM, as a reason; empty if none is."""
+        """Return a message with the alarms in the state ALARM; empty if no alarm is."""
         names = self._list_alarms(alarms) if alarms else []
         return f"alarm {', '.join(names)} is in the state ALARM" if names else ""
 
     def _complete(self, fleet: Fleet) -> None:
-        """Make the green fleet the serving one, and stop the previous one."""
+        """Make the green fleet the serving fleet, and stop the blue fleet."""
         with self._lock:
             blue, self._blue, self._green = self._blue, fleet, None
         # Without the lock, so that green takes requests while blue completes its last ones.
@@ -338,7 +337,7 @@ class Endpoint:
         self._set_status("InService")
 
     def _roll_back(self, fleet: Fleet, reason: str) -> None:
-        """Return all requests to the blue fleet, and stop the green one."""
+        """Send all requests to the blue fleet again, and stop the green fleet."""
         with self._lock:
             self._set_status("RollingBack")
             self._green, self._share = None, 0.0

@@ -227,7 +227,7 @@ class Endpoints:
         return self._live[name.lower()]
 
     def _list_alarms(self, names: Iterable[str]) -> list[str]:
-        """Return those of the alarms that are in the state ALARM.
+        """Return the names of the given alarms that are in the state ALARM.
 
         Raises ``ValidationException`` if an alarm does not exist.
         """

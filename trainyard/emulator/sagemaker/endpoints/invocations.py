@@ -54,7 +54,7 @@ class Invocations:
     def answer(
         self, find: Callable[[str], Endpoint], path: str, body: bytes, headers: dict[str, str]
     ) -> Reply:
-        """Handle a request with this path, body and headers.
+        """Handle an InvokeEndpoint request with the path ``path``.
 
         ``find`` returns the endpoint with a name, or raises ApiError. Raises ``ValidationError``,
         ``ModelError``.
@@ -91,9 +91,7 @@ class Invocations:
         return Reply(variant_answer.answer, reply_headers)
 
     def forget(self, endpoint: str) -> None:
-        """Write the captured data of a stopped endpoint that is still in memory to S3, and forget
-        the endpoint.
-        """
+        """Write a stopped endpoint's captured data from memory to S3, and forget the endpoint."""
         with self._lock:
             keys = [key for key in self._captures if key[0] == endpoint]
             captures = [self._captures.pop(key) for key in keys]
@@ -101,7 +99,7 @@ class Invocations:
             capture.flush()
 
     def close(self) -> None:
-        """Write the captured data of all endpoints that is still in memory to S3."""
+        """Write the captured data of all endpoints from memory to S3."""
         for endpoint in {key[0] for key in self._captures}:
             self.forget(endpoint)
 
@@ -216,7 +214,7 @@ class Capture:
         return json.dumps({"captureData": data, "eventMetadata": event, "eventVersion": "0"})
 
     def _encode_side(self, body: bytes, content_type: str, mode: str) -> dict:
-        """Return the request or the response as it appears in the line: as text, or in Base64."""
+        """Return a request's or response's body as the line contains it: text, or Base64."""
         kinds = self._config.get("CaptureContentTypeHeader") or {}
         plain = content_type.partition(";")[0].strip()
         encoding = "BASE64"

@@ -269,8 +269,8 @@ class ModelTable:
         self._lock = threading.Lock()
 
     def invoke(self, body: bytes, headers: dict[str, str], seconds: float) -> Any:
-        """Return the response of the model that the header TARGET names, or the response with which
-        the container refused to load it.
+        """Send a request to the model that the header TARGET names, and return its response. If the
+        container refuses to load the model, return that response.
 
         Raises ``ValidationError`` if the header or the archive is missing.
         """
@@ -284,13 +284,13 @@ class ModelTable:
         return self._ask("POST", f"/models/{name}/invoke", body, headers, seconds)
 
     def forget(self) -> None:
-        """Forget which models were loaded, because the container is started again."""
+        """Mark all models as not loaded, because the container is started again."""
         with self._lock:
             self._names.clear()
 
     def _load(self, name: str, target: str, seconds: float) -> Any:
-        """Load the model unless it is loaded. Return None, or the response with which the container
-        refused it.
+        """Load the model unless it is loaded. Return None, or the container's response if it
+        refused.
 
         If the container has no memory left, unload the least recently used models first.
         """

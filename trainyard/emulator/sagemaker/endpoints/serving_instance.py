@@ -100,8 +100,8 @@ class NoAnswerError(OSError):
 class Instance:
     """The containers of one model. Requests pass through them in order (serial inference).
 
-    Its methods are thread-safe. ``line(container, text)`` is called with each line of their logs.
-    ``grant`` is a context manager that gives them access to AWS while they run. ``status`` is
+    Its methods are thread-safe. ``on_line(container, text)`` is called with each line of their
+    logs. ``grant`` is a context manager that gives them access to AWS while they run. ``status`` is
     ``Starting``, ``Ready`` or ``Failed``; ``failure`` has the reason. Containers that end after
     they were Ready are started again, as an image's server and SageMaker do, and requests wait
     until they are Ready again.
@@ -185,7 +185,7 @@ class Instance:
     def ask(
         self, method: str, path: str, body: bytes, headers: dict[str, str], seconds: float = ANSWER
     ) -> Answer:
-        """Return the first container's response. Raises :class:`NoAnswerError`."""
+        """Send a request to the first container. Raises :class:`NoAnswerError`."""
         return self._send_when_serving(0, method, path, body, headers, seconds)
 
     def _send_when_serving(
@@ -197,8 +197,8 @@ class Instance:
         headers: dict[str, str],
         seconds: float,
     ) -> Answer:
-        """Send a request to container number ``number``, from 0, once the instance serves. Raises
-        :class:`NoAnswerError`.
+        """Send a request to container number ``number``, counted from 0, once the instance serves.
+        Raises :class:`NoAnswerError`.
         """
         timeout_message = f"there was no answer within {seconds:g} s"
         if not self._serving.wait(seconds):
@@ -279,9 +279,9 @@ class Instance:
             self._pause(outcome, ends)
 
     def _pause(self, outcome: Outcome, ends: int) -> None:
-        """Log how the containers ended, for the ``ends``-th time in a row, and wait before the
-        restart: not at all after the first time, 1 s after the second, then twice as long each time
-        up to LONGEST_PAUSE.
+        """Log how the containers ended, and wait before the restart. ``ends`` is how many times in
+        a row they have ended: the wait is 0 s after the first, 1 s after the second, and then
+        doubles up to LONGEST_PAUSE.
         """
         if self._stopping.is_set():
             return
@@ -340,8 +340,8 @@ class Instance:
             unpack_tar(tar, target)
 
     def _wait_for_ping(self, cluster: Cluster) -> None:
-        """Wait until /ping of every container responds; the instance is Ready then. Stop the
-        containers after STARTUP seconds.
+        """Set the status Ready when /ping of every container responds. Stop the containers if that
+        takes more than STARTUP seconds.
         """
         end, silent_nodes = time.monotonic() + STARTUP, list(self._nodes)
         while self._cluster is cluster and not self._stopping.is_set():
@@ -393,7 +393,7 @@ class Instance:
             self._decision_event.set()
 
     def _record_line(self, host: str, line: str) -> None:
-        """Keep a line of a container's log for failure reasons, and pass it on to ``line``."""
+        """Keep a line of a container's log for failure reasons, and pass it on to ``on_line``."""
         self._tails[host].append(line)
         self._line(host, line)
 
@@ -542,7 +542,7 @@ class Fleet:
 
     @property
     def failure(self) -> str:
-        """Why variants do not serve. Empty while all variants serve or start."""
+        """The reasons why variants have failed. Empty if none has."""
         failures = [v for v in self.variants.values() if v.instance.status == "Failed"]
         return "; ".join(f"variant {v.name}: {v.instance.failure}" for v in failures)
 
@@ -557,8 +557,8 @@ class Fleet:
 
     @contextmanager
     def acquire_variant(self, target: str | None) -> Iterator[Variant]:
-        """Yield the variant for a request, or the one named ``target``. :meth:`drain` waits until
-        the context is left.
+        """Yield the variant named ``target``, or the next in turn if it is None. :meth:`drain`
+        waits until the context is left.
         """
         with self._lock:
             variant = self._choose(target)
@@ -587,7 +587,7 @@ class Fleet:
             self._folder.parent.rmdir()
 
     def _choose(self, target: str | None) -> Variant:
-        """Return the variant ``target``, or the next in turn if it is None. Raises
+        """Return the variant named ``target``, or the next in turn if it is None. Raises
         ``ValidationError`` if it does not exist.
         """
         if target is None:

@@ -35,7 +35,7 @@ def list_metric_definitions() -> list[dict[str, str]]:
 
 
 def build_training_command(request: dict, python: Path) -> list[str]:
-    """Return the command that the container runs."""
+    """Return the command that trains with XGBoost like the version in the image's tag."""
     version = facts.parse_version(request["AlgorithmSpecification"]["TrainingImage"])
     return build_module_command(python, _TRAIN, *map(str, version))
 

@@ -43,8 +43,8 @@ KNOWN_IMAGES = (
 
 
 def build_package_environment(image: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a mapping with the PYTHONPATH that adds the packages that exist only in ``image``;
-    empty if it has none.
+    """Return ``environment``'s PYTHONPATH, extended by replacements for the packages that only
+    ``image`` has. Return {} if it has none.
     """
     if not is_xgboost(image) and parse_repository(image) != "sagemaker-scikit-learn":
         return {}

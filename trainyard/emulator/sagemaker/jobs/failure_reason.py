@@ -242,7 +242,7 @@ def list_import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
 
 
 def format_version_notice(python: Path, image: str, imports: set[str], installs: str = "") -> str:
-    """Return one line with the imported packages of which AWS's image has another version.
+    """Return one line with the imported packages whose version differs from that in AWS's image.
 
     Return an empty string if there are none. ``installs`` is the text of the requirements that the
     job installs itself; they are not compared.
@@ -260,7 +260,7 @@ def format_version_notice(python: Path, image: str, imports: set[str], installs:
 
 def read_imports(script: Path, top: Path) -> set[str]:
     """Return the packages that a script imports. Modules in folders at or below ``top`` are the
-    script's own and do not count.
+    script's own and are left out.
     """
     return _collect_imports(script, [path for path in script.parents if path.is_relative_to(top)])
 
@@ -272,9 +272,7 @@ def _read_script(script: Path, top: Path) -> Script:
 
 
 def _iter_named_files(node: Node) -> Iterator[Path]:
-    """Iterate over the Python files in the job's command, and the script that AWS's driver
-    starts.
-    """
+    """Iterate over the Python files that the job's command names or AWS's driver starts."""
     names = [name for name in _SCRIPT.findall(" ".join(node.command)) if name.endswith(".py")]
     if (about := node.to_host_path(_SDK)).is_file():
         entry = json.loads(about.read_text()).get("entry_script")
@@ -285,9 +283,7 @@ def _iter_named_files(node: Node) -> Iterator[Path]:
 
 
 def _iter_named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[tuple[Path, str]]:
-    """Iterate over pairs of an archive that AWS's toolkit or a runproc.sh unpacks, and the script
-    in it.
-    """
+    """Iterate over pairs (archive, script in it) that AWS's toolkit or a runproc.sh unpacks."""
     if (config := node.to_host_path(_HYPERPARAMETERS)).is_file():
         hyperparameters = json.loads(config.read_text())
         uri, script = (str(hyperparameters.get(name, "")).strip('"') for name in (_ARCHIVE, SCRIPT))
@@ -303,8 +299,8 @@ def _iter_named_archives(node: Node, source: Callable[[str], Path]) -> Iterator[
 
 
 def _collect_imports(script: Path, roots: list[Path]) -> set[str]:
-    """Return the top-level packages that the script imports, without the standard library and the
-    modules in ``roots``, which are followed.
+    """Return the top-level packages that the script imports, without the standard library. Modules
+    in ``roots`` are replaced by the packages that they import.
     """
     packages, visited_paths, queue = set(), set(), [script]
     while queue:

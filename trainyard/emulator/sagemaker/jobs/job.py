@@ -130,8 +130,8 @@ class Job(ABC):
     @staticmethod
     @abstractmethod
     def iter_checks(request: dict, python: Path) -> Iterator[Check]:
-        """Iterate over the checks of a request. The request may be part of a pipeline definition,
-        where some members are not known yet.
+        """Iterate over functions that each check the request. It may be part of a pipeline
+        definition, where some members are not known yet.
         """
 
     def __init__(self, job_services: JobServices, request: dict) -> None:
@@ -174,19 +174,19 @@ class Job(ABC):
         return ""
 
     def list_own_imports(self) -> set[str]:
-        """Return the packages that a program of the image itself imports."""
+        """Return the packages that the image's own program imports."""
         return set()
 
     def publish(self, nodes: list[Node], outcome: Outcome) -> None:  # noqa: B027 - a hook
         """Upload the results of a job that did not fail."""
 
     def enter(self, phase: str) -> None:  # noqa: B027 - a hook
-        """Called at the start of each phase (such as Downloading, Training, Uploading) and at the
-        end.
+        """Record that the job enters a phase (such as Downloading, Training, Uploading) or has
+        ended.
         """
 
     def read_line(self, host: str, line: str) -> None:  # noqa: B027 - a hook: processing has no metrics
-        """Called with each line of the log of ``host``."""
+        """Process a line of the log of ``host``, for example to record metrics."""
 
     # life cycle
 
@@ -282,7 +282,7 @@ class Job(ABC):
 
     @property
     def work(self) -> dict:
-        """The request from which the permissions that the role needs are derived."""
+        """The request that determines which permissions the job's role needs."""
         return self.request
 
     @property
@@ -404,7 +404,7 @@ class Job(ABC):
             self._finish("Stopped" if outcome.is_stopped else "Completed")
 
     def build_exit_members(self, message: str) -> dict:
-        """Return the members that Describe shows for a node's message."""
+        """Return the members of Describe's response that show a node's message."""
         return {}
 
     def _read_message(self, node: Node) -> str:
@@ -414,8 +414,8 @@ class Job(ABC):
         return (content or b"").decode(errors="replace").strip()
 
     def open_folder(self, node: Node, path: str) -> JobFolder:
-        """Return the folder that the job sees as ``path``. Entries of it that are left out are
-        reported in the job's log.
+        """Return the folder that the job sees as ``path``. Omitted entries are reported in the
+        job's log.
         """
         return JobFolder(node.ml, path, report=partial(self.write_notice, node.name))
 
@@ -484,7 +484,7 @@ class Job(ABC):
             log.warning("%s: %s", self.name, notice)
 
     def write_notice(self, host: str, notice: str) -> None:
-        """Write a line of the emulator to the log of ``host``."""
+        """Write ``notice``, marked as the emulator's, to the log of ``host``."""
         self._append(host, f"[emulator] {notice}")
 
     def _append(self, host: str, *lines: str) -> None:

@@ -39,8 +39,10 @@ class Jobs:
         """Return whether there is a job with that name, of any kind, running or ended."""
         return self._build_path(name).exists()
 
-    def create(self, kind: str, request: dict, about: Mapping[str, Any] | None = None) -> Job:
-        """Start a job. ``about`` has members of its description that are not in the request.
+    def create(
+        self, kind: str, request: dict, extra_members: Mapping[str, Any] | None = None
+    ) -> Job:
+        """Start a job. ``extra_members`` are added to the job's description.
 
         Raises ``ValidationException``, ``ResourceInUse``.
         """
@@ -59,7 +61,7 @@ class Jobs:
                 raise ApiError("ResourceInUse", message)
             job = KINDS[kind](self._job_services, request)
             self._job_services.aws.authority.assume(job.role, job.arn)
-            job.record |= about or {}
+            job.record |= extra_members or {}
             # A job that ends immediately waits for the lock in ``_forget`` until it is in the
             # table.
             job.start(self._forget)
@@ -162,7 +164,7 @@ class Jobs:
             self._ended_records[job.KIND][job.name] = _summarize_job(job.KIND, job.describe())
 
     def _load_stored_jobs(self) -> None:
-        """Mark as failed the jobs that were running when an earlier emulator ended."""
+        """Load the stored jobs' summaries, and mark jobs as failed that were still running."""
         for path in self._job_services.jobs.glob("*/job.json"):
             document = read_json(path)
             kind, record = document["kind"], document["describe"]

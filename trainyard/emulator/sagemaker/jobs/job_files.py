@@ -36,7 +36,7 @@ class LeadsOutError(ClientFault):
 class JobFolder:
     """A folder of a job.
 
-    ``root`` is the folder on this machine that the job sees as ``place``; nothing outside it
+    ``root`` is the folder on this machine that the job sees as ``job_root``; nothing outside it
     belongs to the job. ``path`` is the folder as the job sees it. ``report`` is called once with a
     sentence about each entry that is left out.
     """
@@ -109,8 +109,8 @@ class JobFolder:
     def _visit(
         self, parts: list[str], name: str, status: os.stat_result, ancestors: tuple[Identity, ...]
     ) -> Iterator["JobFile"]:
-        """Iterate over the files that the entry ``name`` stands for: itself, those in a folder, or
-        those behind a link.
+        """Iterate over the files of the entry ``name``: the file itself, the files in the folder,
+        or those behind the link.
         """
         is_link = stat.S_ISLNK(status.st_mode)
         try:
@@ -154,9 +154,9 @@ class JobFolder:
                 parts = parts[:-1]
                 continue
             parts = [*parts, name]
-            if parts == root_parts[: len(parts)]:  # it is ``place`` or one of its parents
+            if parts == root_parts[: len(parts)]:  # it is ``job_root`` or one of its parents
                 continue
-            # The path has left the job's folders: nothing outside may even be looked at.
+            # The path has left the job's folders: nothing outside may be accessed.
             if parts[: len(root_parts)] != root_parts:
                 break
             with self._open_folder(parts[len(root_parts) : -1]) as folder:

@@ -111,7 +111,7 @@ class ProcessingJob(Job):
         return self.request["ProcessingResources"]["ClusterConfig"]["InstanceCount"]
 
     def enter(self, phase: str) -> None:
-        """Record the time at which the job starts to download its inputs as its start."""
+        """Set ProcessingStartTime when the phase Downloading starts."""
         if phase == "Downloading":
             with self.lock:
                 self.record["ProcessingStartTime"] = time.time()
@@ -254,7 +254,7 @@ def _refuse_output(entry: dict) -> None:
 
 
 def _list_managed(entries: list[dict]) -> list[dict]:
-    """Return the entries whose data SageMaker moves: those without AppManaged."""
+    """Return the entries whose data SageMaker transfers: those without AppManaged."""
     return [entry for entry in entries if not entry.get("AppManaged")]
 
 

@@ -153,8 +153,8 @@ class TrainingJob(Job):
                 )
 
     def sync(self, nodes: list[Node]) -> AbstractContextManager:
-        """Upload checkpoints while the job runs, and TensorBoard's files to
-        ``<S3OutputPath>/<job>/tensorboard-output``.
+        """Return a context manager that uploads checkpoints while the job runs, and TensorBoard's
+        files to ``<S3OutputPath>/<job>/tensorboard-output``.
         """
         stack = contextlib.ExitStack()
         pairs = []
@@ -181,7 +181,7 @@ class TrainingJob(Job):
             self._upload_file(tar, "output.tar.gz")
 
     def enter(self, phase: str) -> None:
-        """Update SecondaryStatus, its transitions and the times that depend on them."""
+        """Set SecondaryStatus for ``phase``, and the transitions and times that depend on it."""
         with self.lock:
             timed_out = self._outcome is not None and self._outcome.timed_out
             if phase == "Stopped" and timed_out:
@@ -235,7 +235,7 @@ class TrainingJob(Job):
         return self.request.get("InputDataConfig", [])
 
     def _download(self, channel: dict, node: Node, hosts: list[str]) -> None:
-        """Download a channel into the node's folder, or mount what replaces its file system."""
+        """Download a channel into the node's folder, or mount its file system's replacement."""
         name, target = (
             channel["ChannelName"],
             node.to_host_path(f"/opt/ml/input/data/{_get_channel_name(channel)}"),
@@ -260,19 +260,19 @@ class TrainingJob(Job):
         """Mount the replacement of a channel's file system. A replacement in S3 is downloaded
         first.
         """
-        stand_in_place = find_stand_in(system)
-        folder = Path(stand_in_place.location)
-        if stand_in_place.is_mirrored:
+        stand_in = find_stand_in(system)
+        folder = Path(stand_in.location)
+        if stand_in.is_mirrored:
             folder = self.directory / "file-systems" / name
             # If the folder exists, another node has filled it: FSx reads the bucket once for all
             # nodes.
             if not folder.exists():
-                uri = f"{stand_in_place.location.rstrip('/')}/"  # FSx mirrors a folder
+                uri = f"{stand_in.location.rstrip('/')}/"  # FSx mirrors a folder
                 objects = select_objects(self._objects, uri, "S3Prefix", self.request["RoleArn"])
                 download_objects(self._objects, objects, folder)
-        node.mounts.append(Mount(str(folder), str(target), not stand_in_place.writable))
+        node.mounts.append(Mount(str(folder), str(target), not stand_in.writable))
         self.write_notice(
-            node.name, f"Channel {name}: {stand_in_place} stands in for {system['FileSystemId']}."
+            node.name, f"Channel {name}: {stand_in} stands in for {system['FileSystemId']}."
         )
 
     def _find_checkpoint_path(self) -> str:
@@ -470,7 +470,7 @@ class StandIn:
 
 
 def find_stand_in(source: Mapping[str, Any]) -> StandIn:
-    """Return what replaces a channel's FileSystemDataSource here.
+    """Return the local folder or S3 prefix that replaces a channel's FileSystemDataSource.
 
     Raises:
         ClientFault: no replacement is configured for the file system, or the folder is missing.
@@ -498,7 +498,7 @@ def find_stand_in(source: Mapping[str, Any]) -> StandIn:
 
 
 def _list_stand_ins() -> Iterator[tuple[str, str]]:
-    """Yield pairs of a file system id, possibly followed by a path, and what replaces it."""
+    """Iterate over pairs of a file system id, possibly followed by a path, and its replacement."""
     for pair in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
         key, equals, value = pair.partition("=")
         if not equals or not value.startswith(("/", "s3://")):
@@ -510,21 +510,21 @@ def _make_stand_in(location: str, rest: str, source: Mapping[str, Any]) -> Stand
     """Return the replacement for the path ``rest`` below ``location``. Raises ClientFault if it
     cannot be used.
     """
-    stand_in_place = StandIn(location, source.get("FileSystemAccessMode") == "rw")
-    if stand_in_place.writable and stand_in_place.is_mirrored:
+    stand_in = StandIn(location, source.get("FileSystemAccessMode") == "rw")
+    if stand_in.writable and stand_in.is_mirrored:
         raise ClientFault(
             "FileSystemAccessMode rw is supported here only with a local folder: use ro"
         )
-    if stand_in_place.is_mirrored:
+    if stand_in.is_mirrored:
         bucket, key = split_uri(location)
-        return StandIn(f"s3://{bucket}/{join_key(key, rest)}", stand_in_place.writable)
+        return StandIn(f"s3://{bucket}/{join_key(key, rest)}", stand_in.writable)
     folder = Path(location, rest)
     if not folder.is_dir():
         raise ClientFault(
             f"{source['FileSystemType']} file system {source['FileSystemId']}: "
             f"{source['DirectoryPath']} does not exist: {folder} is not a folder of this machine"
         )
-    return StandIn(str(folder.resolve()), stand_in_place.writable)
+    return StandIn(str(folder.resolve()), stand_in.writable)
 
 
 # The command of a training job: the request's entrypoint, or the image's own, which is AWS's
@@ -534,7 +534,7 @@ def _make_stand_in(location: str, rest: str, source: Mapping[str, Any]) -> Stand
 
 
 def build_command(request: dict[str, Any], python: Path) -> list[str]:
-    """Return the command that the container runs."""
+    """Return the command that a node of the training job runs."""
     if builtin_algorithms.runs_without_script(request):
         return builtin_algorithms.build_training_command(request, python)
     spec = request["AlgorithmSpecification"]
@@ -595,7 +595,7 @@ def find_toolkit(python: Path) -> Path | None:
 
 
 class Metrics:
-    """The latest value of each metric. ``read`` may be called from several threads."""
+    """The latest value of each metric. Its methods are thread-safe."""
 
     def __init__(self, definitions: Iterable[Mapping[str, Any]]) -> None:
         self._metrics = [compile_regex(entry) for entry in definitions]
@@ -604,7 +604,7 @@ class Metrics:
         self._lock = threading.Lock()
 
     def read(self, line: str) -> list[tuple[str, float]]:
-        """Store the metrics in the line as the latest values, and return (name, value) of each. NaN
+        """Store the metrics in a log line as the latest values. Return (name, value) of each. NaN
         and infinity are skipped, because JSON cannot contain them.
         """
         values = []

@@ -118,7 +118,7 @@ def build_local_path(prefix: str, key: str) -> str:
 
 
 def _explain_no_objects(uri: str, bucket: str, role: str) -> str:
-    """Return AWS's own message, because people search for it."""
+    """Return AWS's message for an input without objects, because people search for its words."""
     return (
         f'No S3 objects found under S3 URL "{uri}" given in input data source. Please ensure that '
         f"the bucket exists in the selected region ({read_region()}), that objects exist under "
@@ -128,7 +128,7 @@ def _explain_no_objects(uri: str, bucket: str, role: str) -> str:
 
 
 def _read_manifest(objects: ObjectStore, bucket: str, key: str) -> list[Source]:
-    """Read AWS's ManifestFile, ``[{"prefix": "s3://bucket/folder/"}, "a", "b/c", ...]``."""
+    """Return the objects in a ManifestFile, ``[{"prefix": "s3://b/folder/"}, "a", "b/c", ...]``."""
     try:
         head, *names = json.loads(objects.read_bytes(bucket, key))
         base, folder = split_uri(head["prefix"])
@@ -186,7 +186,7 @@ def _check_paths(sources: list[Source]) -> None:
 
 
 def _check_free(holder: Source, source: Source) -> None:
-    """Raise ClientFault if another object already has the path."""
+    """Raise ClientFault if ``holder``, the object that has the path, is not ``source``."""
     if holder is not source:
         raise ClientFault(
             f"Data download failed:the keys {holder.key!r} and {source.key!r} become "
@@ -213,7 +213,7 @@ def upload_folder(objects: ObjectStore, folder: JobFolder, uri: str) -> None:
 
 
 def put_file(objects: ObjectStore, uri: str, name: str, stream: BinaryIO) -> None:
-    """Upload a job's file to ``uri``/``name``.
+    """Upload ``stream``, the content of a job's file, to ``uri``/``name``.
 
     Raises:
         ClientFault: the name cannot be a key, or the bucket does not exist.
@@ -317,7 +317,7 @@ class ContinuousUpload:
     """Upload files below ``folders`` (one per node) to ``uri`` while a job runs.
 
     A file is uploaded when two successive checks found it unchanged. It is first copied to
-    ``aside``, so that a partly written file never becomes an object. As on AWS, deleting a file
+    ``copy_path``, so that a partly written file never becomes an object. As on AWS, deleting a file
     does not delete its object.
     """
 

@@ -213,9 +213,7 @@ class TransformJob(Job):
 
 
 def _ask_parameters(instance: Instance) -> dict:
-    """Return the container's response at /execution-parameters. Return {} if it has none: it is
-    optional.
-    """
+    """Return the container's response to GET /execution-parameters. Return {} if it has none."""
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
         answer = instance.ask("GET", "/execution-parameters", b"", {}, 5)
         document = json.loads(answer.body) if answer.status == 200 else {}

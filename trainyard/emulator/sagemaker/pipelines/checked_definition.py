@@ -174,8 +174,8 @@ def _parse_experiment(document: dict, parameters: dict[str, Parameter]) -> dict[
 def _parse_step(
     document: dict[str, Any], branch: tuple[str, bool] | None, loop: str | None
 ) -> Step:
-    """Return the step with the statuses for which it waits. Raises ``ValidationException`` if it
-    cannot be run here.
+    """Return the step that ``document`` defines, with the steps that it waits for. Raises
+    ``ValidationException`` if it cannot be run here.
     """
     name, kind = document["Name"], document["Type"]
     if kind not in RUNNERS:
@@ -211,7 +211,9 @@ def refuse_step(step: Step, python: Path) -> None:
 
 
 def _add_body_dependencies(steps: dict[str, Step]) -> None:
-    """Make each loop wait for the steps outside it that the steps of its body wait for."""
+    """Make each loop wait for the steps outside it that the steps of its body wait for. Raises
+    ``ValidationException`` if a step has a name that a loop would create.
+    """
     for step in steps.values():
         for name, trigger in step.depends_on.items():
             if step.loop and not steps[name].loop:
@@ -236,7 +238,7 @@ NOT_DONE = {
 
 
 def refuse_members(request: dict[str, Any]) -> None:
-    """Raise ``ValidationException`` if the request contains a member of NOT_DONE."""
+    """Raise ``ValidationException`` if the request contains an unsupported member (NOT_DONE)."""
     for name, reason in NOT_DONE.items():
         if name in request:
             raise make_validation_error(f"{name} {request[name]!r}: {reason}")

@@ -465,7 +465,7 @@ def _list_awaited_steps(step: Step) -> list[str]:
 
 
 def _find_upstream_steps(definition: Definition, names: Iterable[str]) -> set[str]:
-    """Return all steps on which ``names`` depend, directly or indirectly."""
+    """Return the names of all steps on which ``names`` depend, directly or indirectly."""
     ancestors: set[str] = set()
     todo = list(names)
     while todo:
@@ -476,7 +476,7 @@ def _find_upstream_steps(definition: Definition, names: Iterable[str]) -> set[st
 
 
 def _find_downstream_steps(definition: Definition, names: Iterable[str]) -> set[str]:
-    """Return all steps that depend on ``names``, directly or indirectly."""
+    """Return the names of all steps that depend on ``names``, directly or indirectly."""
     descendants: set[str] = set()
     while True:
         last = {*names, *descendants}
@@ -489,9 +489,7 @@ def _find_downstream_steps(definition: Definition, names: Iterable[str]) -> set[
 
 
 def _check_step(step: Step, record: dict | None, arn: str) -> None:
-    """Raise ``ValidationException`` if ``record`` is not that of a successful step of the same
-    type.
-    """
+    """Raise ``ValidationException`` unless ``record`` is of a successful step of the same type."""
     status = record["StepStatus"] if record else "not run"
     if record is None or status != "Succeeded":
         raise make_validation_error(
@@ -552,7 +550,7 @@ def _copy_record(record: dict, arn: str) -> dict:
 
 
 def check_retry(steps: Mapping[str, dict], arn: str) -> None:
-    """Raise ``ValidationException`` if a Fail step ended the execution."""
+    """Raise ``ValidationException`` if a Fail step ended the execution: it cannot be retried."""
     failures = [n for n, record in steps.items() if "Fail" in record["Metadata"]]
     if failures:
         raise ApiError(

@@ -269,7 +269,7 @@ class Pipelines:
         return self._build_path(name).with_name(f"definition-{number}.json").read_bytes().decode()
 
     def _resolve_number(self, record: dict, number: int | None) -> int:
-        """Return the version number, or the latest for None. Raises ``ResourceNotFound``."""
+        """Return ``number``, or the latest version's if it is None. Raises ``ResourceNotFound``."""
         latest = record["versions"][-1]["PipelineVersionId"]
         if number is None:
             return latest
@@ -352,7 +352,7 @@ def decode_definition(data: bytes, location: str) -> str:
 
 
 def _iter_findings(text: str) -> Iterator[Finding]:
-    """Iterate over what the rules of ``trainyard.validate`` find in the text."""
+    """Iterate over the findings of the rules of ``trainyard.validate`` in a definition's text."""
     _check_depth(text)
     document, findings = read_definition(text)
     yield from findings
@@ -371,7 +371,7 @@ def _check_depth(text: str) -> None:
     except RecursionError:
         raise _make_unreadable_error(f" It is nested deeper than {DEEPEST} levels") from None
     except ValueError:
-        return  # read() reports the error
+        return  # read_definition() reports the error
     for _ in range(DEEPEST):
         level = [inner for value in level for inner in _iter_children(value)]
     if level:

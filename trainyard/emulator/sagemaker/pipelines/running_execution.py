@@ -88,6 +88,7 @@ class ExecutionScope:
         return self._record["parameters"][name]
 
     def variable(self, name: str) -> str:
+        """Return the value of the execution variable ``name``, such as StartDateTime."""
         answer = self._record["answer"]
         values = {
             **parse_arn_variables(answer["PipelineExecutionArn"]),
@@ -137,6 +138,7 @@ class ExecutionScope:
         return source.document
 
     def property_file(self, step: str, name: str, path: str) -> Any:
+        """Return the value at ``path`` in a property file of a step."""
         location = f"property file {name!r} of step {step!r}"
         folder, file = find_property_file(self._find_document(step), name)
         try:
@@ -146,6 +148,7 @@ class ExecutionScope:
         return read_json(data, path, location)
 
     def s3_file(self, uri: str, path: str) -> Any:
+        """Return the value at ``path`` in the JSON object at ``uri``."""
         return read_json(self._read(uri), path, uri)
 
     def _read(self, uri: str) -> bytes:
@@ -166,7 +169,7 @@ def _format_iso(seconds: float) -> str:
 
 
 class Work:
-    """Run, describe and stop the work of steps. Its methods are thread-safe.
+    """Describe and stop what steps created, with the runners of all types. It is thread-safe.
 
     ``metadata`` is a step's Metadata, which is empty until the step has created something.
     """
@@ -188,12 +191,12 @@ class Work:
         return self._runners[step_type]
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """Return the response of Describe for what ``metadata`` names."""
+        """Return the Describe response for the resource that a step's Metadata names."""
         [(key, metadata_value)] = metadata.items()
         return self._by_key[key].describe(metadata_value)
 
     def list_outputs(self, metadata: dict[str, Any]) -> list[str]:
-        """Return the URIs to which the work wrote."""
+        """Return the URIs to which the step wrote."""
         return [
             uri for key, body in metadata.items() for uri in self._by_key[key].list_outputs(body)
         ]
@@ -340,7 +343,7 @@ class Execution:
             self._done_event.set()
 
     def _start_step(self, step: Step) -> None:
-        """Start a step in a thread of its own, and record that."""
+        """Record the start of a step, and run it in a thread of its own."""
         members = {"StepDisplayName": "DisplayName", "StepDescription": "Description"}
         texts = {key: text for key, name in members.items() if (text := step.document.get(name))}
         self.steps[step.name] = {
@@ -503,13 +506,13 @@ class Execution:
         """
         kind = step_type(step.type)
         custom = step.arguments.get(kind.made_up) if kind.job else None
-        chance = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
+        random_part = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
             # 39 = 63 - 12 (the execution's id) - 10 (random characters) - 2 (hyphens).
             prefix = str(evaluate_value(custom, self._make_scope({})))[:39]
-            return f"{prefix.rstrip('-')}-{self.id}-{chance}"
+            return f"{prefix.rstrip('-')}-{self.id}-{random_part}"
         name = step.name.replace("_", "-")[:28].strip("-")
-        return f"pipelines-{self.id}-{name}-{chance}"
+        return f"pipelines-{self.id}-{name}-{random_part}"
 
     def _reuse(self, step: Step, record: dict, signature: str) -> bool:
         """Use the result of an earlier run if the cache has one. Return whether it has."""

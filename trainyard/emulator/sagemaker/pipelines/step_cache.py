@@ -55,8 +55,8 @@ def take_snapshot(objects: ObjectStore, uris: Iterable[str]) -> dict[str, str]:
 
 
 def is_intact(objects: ObjectStore, earlier: dict[str, str]) -> bool:
-    """Return whether each object of a :func:`take_snapshot` still exists unchanged: its ETag is the
-    same, and its file has the stored size.
+    """Return whether each object in a snapshot of :func:`take_snapshot` still exists unchanged: its
+    ETag is the same, and its file has the stored size.
     """
     try:
         for uri, etag in earlier.items():

@@ -50,8 +50,8 @@ class Order:
         return steps
 
     def may_start(self, step: Step) -> bool:
-        """Return whether all steps that it waits for have ended as its triggers require, and no
-        failure prevents it.
+        """Return whether the step may start: it has not started, all steps that it waits for have
+        ended as its triggers require, and no failure prevents it.
         """
         top = step.loop or step.name
         if step.name in self._step_records or top not in self._record.get("selected", [top]):
@@ -99,9 +99,7 @@ class Order:
         return step is not None and step.type == "ForEach"
 
     def _has_free_slot(self, step: Step, running: list[str]) -> bool:
-        """Return whether the step's loop, if it is in one, may run one more step at the same
-        time.
-        """
+        """Return whether the MaxConcurrency of the step's loop, if any, allows another step."""
         if not step.loop:
             return True
         siblings = [self.children[name] for name in running if name in self.children]
@@ -152,7 +150,7 @@ def as_text(item: Any) -> str:
 
 
 def _instantiate_step(body: Step, index: int, item: Any, siblings: set[str]) -> Step:
-    """Return the body step as a step of its own for the item."""
+    """Return the copy of the step ``body`` that runs for the item with that index."""
     name = f"{body.name}-{index}"
     arguments, document = (
         _replace_item(v, index, item, siblings) for v in (body.arguments, body.document)
@@ -184,9 +182,7 @@ def _replace_item(value: Any, index: int, item: Any, siblings: set[str]) -> Any:
 
 
 def _instantiate_reference(text: Any, index: int, item: Any, siblings: set[str]) -> Any:
-    """Return the value, or the changed reference, that replaces a Get expression in this
-    iteration.
-    """
+    """Return the value or reference that replaces a Get expression in this iteration."""
     reference = parse_get(text)
     if reference.kind == LOOP_ITEM:
         return _convert_item(reference.path, item)
@@ -196,8 +192,8 @@ def _instantiate_reference(text: Any, index: int, item: Any, siblings: set[str])
 
 
 def _convert_item(path: str, item: Any) -> Any:
-    """Return the value as a scalar. An object or a list becomes JSON text, as when it is an item
-    itself.
+    """Return the value at ``path`` of the item. An object, a list or null becomes JSON text, as
+    when it is an item itself.
     """
     if path != "CurrentItem":
         document = _parse_item(item)
@@ -226,4 +222,4 @@ must return quickly, because the execution waits for it.
 
 
 def ignore_change(record: dict, step: str | None) -> None:
-    """Ignore the change."""
+    """Do nothing: the default observer of an execution."""

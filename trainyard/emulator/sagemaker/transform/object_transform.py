@@ -129,8 +129,8 @@ class Transformer:
     def _iter_answers(
         self, batch_stream: Iterator[list[bytes]]
     ) -> Iterator[tuple[list[bytes], Answer]]:
-        """Iterate over the batches and their responses in order, with as many requests ahead as the
-        settings allow.
+        """Iterate over the batches and their responses in order. Up to ``concurrent`` requests are
+        sent ahead.
         """
         pending: deque[tuple[list[bytes], Future[Answer]]] = deque()
         try:
@@ -178,7 +178,7 @@ class Transformer:
         raise AssertionError("the last attempt has answered or raised")
 
     def _assemble_answer(self, batch: list[bytes], answer: Answer) -> bytes:
-        """Return what is written for a batch: the processed response, with a line end if
+        """Return the bytes to write for a batch: the processed response, with a line end if
         AssembleWith is Line.
         """
         body = answer.body
@@ -401,7 +401,7 @@ KINDS = (*LINES, "application/json")
 
 
 class DataProcessing:
-    """The filters of a job.
+    """The DataProcessing of a job: its filters and the join with the input.
 
     Raises ValueError if the job's request cannot have filters, or if a record does not fit them.
     """
@@ -439,7 +439,7 @@ class DataProcessing:
         return _format_record(self._first(_parse_record(record, self._kind)), self._kind)
 
     def build_result(self, record: bytes, answer: bytes) -> bytes:
-        """Return what is written for a record and the model's response to it."""
+        """Return the output for a record and the model's response to it."""
         if not self.joins:
             if not self._last:
                 return answer

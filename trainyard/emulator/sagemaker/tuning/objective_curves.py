@@ -29,7 +29,7 @@ class Emissions:
         """Mapping of a file to the offset up to which it has been read."""
 
     def read(self) -> None:
-        """Add the values that were printed since the last call."""
+        """Append the values that were printed since the last call to ``values``."""
         # A node has a log stream only once it has logged something.
         if len(self._streams) < self._nodes:
             streams = self._logs.list_streams(GROUP, f"{self._job}/")
@@ -76,8 +76,8 @@ class Median:
 
 @dataclass(frozen=True, slots=True)
 class Hyperband:
-    """Early stopping by Hyperband. ``least`` and ``most`` are MinResource and MaxResource of
-    HyperbandStrategyConfig.
+    """Early stopping by Hyperband. ``min_resource`` and ``max_resource`` are MinResource and
+    MaxResource of HyperbandStrategyConfig.
     """
 
     minimize: bool
@@ -85,8 +85,8 @@ class Hyperband:
     max_resource: int
 
     def find_stop_reason(self, curve: Curve, position: int, others: Sequence[Curve]) -> str | None:
-        """Decide as :meth:`Median.find_stop_reason` does. ``others`` are the curves of all other
-        jobs.
+        """Return the reason for stopping the job, as :meth:`Median.find_stop_reason` does.
+        ``others`` are the curves of all other jobs.
         """
         # At MaxResource a job may end by itself, so that it can save its model. It is stopped only
         # when it prints another value.
@@ -109,7 +109,7 @@ class Hyperband:
         )
 
     def list_rungs(self) -> list[int]:
-        """Return the numbers of values at which jobs are compared."""
+        """Return the counts of printed values at which jobs are compared."""
         return list(_iter_rungs(self.min_resource, self.max_resource))
 
 
@@ -117,7 +117,7 @@ Rule = Median | Hyperband
 
 
 def _iter_rungs(minimum: int, maximum: int) -> Iterator[int]:
-    """Iterate over the rungs below ``maximum``: ``minimum``, then ETA times as many values each."""
+    """Iterate over the rungs below ``maximum``: ``minimum``, then ETA times the previous one."""
     while minimum < maximum:
         yield minimum
         minimum *= ETA
@@ -152,8 +152,8 @@ class Watch:
         self._complete_jobs |= {job} if has_ended else set()
 
     def find_stop_reason(self, job: str, rule: Rule, order: Sequence[str]) -> str | None:
-        """Judge the job's new values, each once. Return why the job is stopped, or None if it
-        continues.
+        """Evaluate each new value of the job once. Return the reason for stopping the job, or None
+        if it continues.
 
         ``order`` has the names of the jobs to compare, this one included, in the order of their
         start.

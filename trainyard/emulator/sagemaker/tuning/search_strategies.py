@@ -127,12 +127,12 @@ def is_in_space(space: Space, values: Mapping[str, str]) -> bool:
     )
 
 
-def sample_values(space: Space, chance: random.Random) -> Values:
+def sample_values(space: Space, generator: random.Random) -> Values:
     """Return a random value for each range, uniform on its scale."""
     return {
-        item.name: chance.choice(item.values)
+        item.name: generator.choice(item.values)
         if isinstance(item, Categorical)
-        else item.scale_unit(chance.random())
+        else item.scale_unit(generator.random())
         for item in space
     }
 
@@ -199,19 +199,19 @@ def choose_random(question: Question) -> Values:
 
 
 def choose_grid(question: Question) -> Values:
-    """Grid: return the combination with that number."""
+    """Grid: return combination number ``question.number``."""
     return next(itertools.islice(iter_grid(question.space), question.number, None))
 
 
 def choose_bayesian(question: Question) -> Values:
-    """Bayesian: return TPE's suggestion, given the results so far."""
+    """Bayesian: return TPE's suggestion, or random values if it suggests only tried ones."""
     tried_values = [trial.values for trial in question.trials]
     for attempt in range(ASK_ATTEMPTS + DRAW_ATTEMPTS):
-        chance = question.make_random(attempt)
+        generator = question.make_random(attempt)
         if attempt < ASK_ATTEMPTS:
-            values = _suggest_values(question, chance.getrandbits(32))
+            values = _suggest_values(question, generator.getrandbits(32))
         else:
-            values = sample_values(question.space, chance)
+            values = sample_values(question.space, generator)
         if values not in tried_values:
             break
     return values
@@ -263,7 +263,7 @@ def _suggest_values(question: Question, seed: int) -> Values:
 def _as_optuna(
     trial: Trial, space: Space, choices: "dict[str, optuna.distributions.BaseDistribution]"
 ) -> "optuna.trial.FrozenTrial":
-    """Return a trial in optuna's form; it counts as running while it has no objective."""
+    """Return a trial as optuna's; it counts as running while it has no objective."""
     from optuna.trial import TrialState, create_trial
 
     return create_trial(
@@ -286,7 +286,7 @@ def _make_distribution(item: Range) -> "optuna.distributions.BaseDistribution":
 
 
 def _to_param(item: Range, value: str) -> str | float:
-    """Return a value in optuna's form. A continuous value is given as its position on the scale."""
+    """Return a value for optuna. A continuous value becomes its position on the scale."""
     if isinstance(item, Categorical):
         return value
     if item.is_integer:

@@ -256,9 +256,7 @@ def _build_example_request(request: dict[str, Any], definition: dict[str, Any]) 
 
 
 def _build_row(result: Result) -> dict[str, Any]:
-    """Return the values by which ListTrainingJobsForHyperParameterTuningJob sorts, with the
-    result.
-    """
+    """Return a row with the result and the values by which the training jobs can be sorted."""
     return {
         "of": result,
         "Name": result.name,

@@ -209,9 +209,7 @@ class TuningJob:
             return list(self.document["trials"])
 
     def _list_repeats(self) -> list[Result]:
-        """Return the results of the jobs to repeat, because they failed for a reason outside the
-        job.
-        """
+        """Return the results of the jobs that must be repeated after a failure outside the job."""
         repeated_names = {trial.get("anew") for trial in self._list_trials()}
         return [
             r
@@ -435,7 +433,7 @@ _END_STATUSES = ("Completed", "Failed", "Stopped")
 
 
 def list_parents(request: Mapping[str, Any]) -> list[str]:
-    """Return the names of the parents in a request."""
+    """Return the names of the parent tuning jobs in a request's WarmStartConfig."""
     parents = (request.get("WarmStartConfig") or {}).get("ParentHyperParameterTuningJobs") or ()
     return [parent["HyperParameterTuningJobName"] for parent in parents]
 
@@ -459,7 +457,7 @@ def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[s
 
 
 def _iter_faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) -> Iterator[str]:
-    """Iterate over the reasons why the parent does not fit the request."""
+    """Iterate over the reasons why the parent does not fit the request. ``kind``: WarmStartType."""
     status = parent["HyperParameterTuningJobStatus"]
     if status not in _END_STATUSES:
         yield f"it is {status}, expected a tuning job that has ended"

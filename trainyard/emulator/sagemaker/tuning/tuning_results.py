@@ -137,9 +137,7 @@ def sort_by_end(results: Iterable[Result]) -> list[Result]:
 
 
 def count_not_improving(results: Iterable[Result]) -> int:
-    """Return the number of jobs that ended since the last one that improved the best value by 1
-    %.
-    """
+    """Return the number of jobs that ended after the last improvement of the best value by 1 %."""
     best, count = None, 0
     for result in sort_by_end(results):
         value = _compute_rank_key(result)
@@ -281,9 +279,7 @@ def describe_definitions(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_unused_drivers(definition: Mapping[str, Any]) -> bool:
-    """Return whether SDK v3 has uploaded its drivers, but no hyperparameter starts them, or starts
-    torchrun instead.
-    """
+    """Return whether SDK v3 uploaded its drivers, but no hyperparameter starts them or torchrun."""
     if starts_drivers(definition):
         return False
     channels = [channel["ChannelName"] for channel in definition.get("InputDataConfig") or ()]

@@ -2,6 +2,6 @@
 
 
 def _wait_hostname_resolution() -> None:
-    """Do nothing. On AWS it waits until the names of other hosts are resolved; here they are before
-    a job starts.
+    """Do nothing. On AWS, this waits until the other hosts' names can be resolved; here they can be
+    before a job starts.
     """

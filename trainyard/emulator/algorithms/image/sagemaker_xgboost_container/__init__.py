@@ -13,9 +13,7 @@ from pathlib import Path
 
 
 def _is_missing() -> bool:
-    """Return whether the job's interpreter has no ``trainyard``, or one without
-    ``emulator.algorithms``.
-    """
+    """Return whether this interpreter cannot import ``trainyard.emulator.algorithms``."""
     try:
         return importlib.util.find_spec("trainyard.emulator.algorithms") is None
     except ModuleNotFoundError:

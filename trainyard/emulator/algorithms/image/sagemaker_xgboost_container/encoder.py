@@ -20,7 +20,7 @@ LIBSVM = ("text/libsvm", "text/x-libsvm")
 
 
 def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: A002
-    """Return the rows, which have no label. An empty cell becomes NaN, which is a missing value.
+    """Return the rows of CSV without a label column. An empty cell becomes NaN (a missing value).
 
     Raises ValueError, or csv.Error if no separator is found. An empty line is an error, also at the
     end: the algorithm's server strips whitespace at both ends first, and a script's ``input_fn``
@@ -35,12 +35,12 @@ def csv_to_array(input: str | bytes, dtype: Any = None) -> np.ndarray:  # noqa: 
 
 
 def csv_to_dmatrix(input: str | bytes, dtype: Any = None) -> xgboost.DMatrix:  # noqa: A002
-    """Return the rows of ``csv_to_array`` as a DMatrix."""
+    """Return the result of ``csv_to_array`` as a DMatrix."""
     return xgboost.DMatrix(csv_to_array(input, dtype))
 
 
 def libsvm_to_csr(text: str) -> sparse.csr_matrix:
-    """Return the matrix that the algorithm's server reads, without labels. Raises ValueError."""
+    """Parse libsvm text as the algorithm's server does, without labels. Raises ValueError."""
     entries = [
         (row, item.split(":")[:2])
         for row, line in enumerate(text.split("\n"))
@@ -56,7 +56,7 @@ def libsvm_to_csr(text: str) -> sparse.csr_matrix:
 
 
 def libsvm_to_dmatrix(string_like: str | bytes) -> xgboost.DMatrix:
-    """Return the matrix that a script's ``input_fn`` gets. Raises ValueError."""
+    """Parse libsvm text as AWS's image does for a script's ``input_fn``. Raises ValueError."""
     text = string_like if isinstance(string_like, str) else bytes(string_like).decode()
     # From version 3.0 on, labels are skipped, and a feature that a line does not name is 0, not
     # missing.
@@ -76,9 +76,7 @@ _DECODERS = {"text/csv": csv_to_dmatrix} | dict.fromkeys(LIBSVM, libsvm_to_dmatr
 
 
 def decode(obj: str | bytes, content_type: str) -> xgboost.DMatrix:
-    """Return the matrix of a request of that content type. Raises UnsupportedFormatError,
-    ValueError.
-    """
+    """Return the matrix in the request body ``obj``. Raises UnsupportedFormatError, ValueError."""
     kind = content_type.partition(";")[0].strip()
     if kind not in _DECODERS:
         raise errors.UnsupportedFormatError(kind)

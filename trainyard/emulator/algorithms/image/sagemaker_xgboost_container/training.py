@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 
 def main() -> None:
-    """Run ``sagemaker_program``. Raises the toolkit's own errors."""
+    """Run the user's module ``sagemaker_program``. Raises the toolkit's own errors."""
     from sagemaker_training import entry_point, environment  # type: ignore[import-not-found]
 
     job = environment.Environment()

@@ -1,7 +1,7 @@
 """The HTTP server of a model server: the two paths of the hosting contract, on a Unix socket.
 
-A script in this folder loads a model and calls :func:`serve`. The server listens on a Unix socket
-because the container has a network of its own.
+A script in this folder loads a model and calls :func:`serve_requests`. The server listens on a Unix
+socket because the container has a network of its own.
 """
 
 import os

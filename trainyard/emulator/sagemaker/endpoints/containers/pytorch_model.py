@@ -35,7 +35,7 @@ class Context:
 
 
 def serve_handler_service(service: Any) -> None:
-    """Serve one of the toolkit's handler services."""
+    """Load the model with a handler service of the toolkit, and serve requests with it."""
     service.initialize(Context({}))  # loads the model
 
     def answer(body: bytes, headers: dict[str, str]) -> tuple[int, bytes, str]:

@@ -28,7 +28,7 @@ PARTS = ("input_fn", "predict_fn", "output_fn")
 
 
 def default_output_fn(prediction: Any, accept: str) -> Any:
-    """Encode the prediction in the format ``accept``. Raises UnsupportedFormatError."""
+    """Return a response with the encoded prediction. Raises UnsupportedFormatError."""
     return worker.Response(encoders.encode(prediction, accept), mimetype=accept)
 
 

@@ -45,7 +45,7 @@ LIMIT = int(os.environ.get("MAX_CONTENT_LENGTH", str(6 << 20)))
 
 
 class RequestRefusal(Exception):
-    """The request is refused with this HTTP status."""
+    """A request that the server refuses with the HTTP status ``status``."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -66,7 +66,7 @@ class Model:
         self.ignores_more_columns = parse_version(image) < (1, 1)
 
     def predict(self, rows: Any, form: str) -> np.ndarray:
-        """Return the predictions.
+        """Return the booster's predictions for ``rows``. ``form`` is their format, csv or libsvm.
 
         Raises ValueError or XGBoostError if the number of columns does not fit the model.
         """
@@ -109,7 +109,7 @@ def _load_booster(path: Path) -> tuple[xgboost.Booster, bool]:
 
 
 def parse_rows(body: bytes, content_type: str | None) -> tuple[Any, str]:
-    """Return the rows and the format. Raises RequestRefusal with status 415."""
+    """Return a request body's rows and their format. Raises RequestRefusal with status 415."""
     form = _parse_format(content_type)
     try:
         if form == CSV:
@@ -130,7 +130,7 @@ def parse_rows(body: bytes, content_type: str | None) -> tuple[Any, str]:
 
 
 def _parse_format(content_type: str | None) -> str:
-    """Return the format: ``csv``, ``libsvm`` or another. Raises RequestRefusal with status 415."""
+    """Return a content type's format, such as ``csv``. Raises RequestRefusal with status 415."""
     form = format_of(content_type)
     kind = (content_type or "").lower()
     if form is None:

@@ -87,8 +87,8 @@ def _iter_outputs(step: str, uris: Any, scope: Scope) -> Iterator[str]:
 
 
 def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:
-    """Iterate over the URIs to delete. Raises ClientFault if the step's outputs, or one that is not
-    below ``roots``, must not be deleted.
+    """Iterate over the URIs to delete. Raises ClientFault if the step has a VpcConfig, if ``uris``
+    is None, or if one of them is not below ``roots``.
     """
     if any(_read_property(scope, step, path) for path in NETWORKS):
         raise ClientFault(f"step {step!r} has a VpcConfig: its outputs cannot be deleted")

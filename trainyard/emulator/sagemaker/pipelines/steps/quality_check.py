@@ -81,7 +81,7 @@ class QualityCheckRunner(Runner):
                 raise
 
     def _run_job(self, attempt: Attempt, request: dict, metadata: dict[str, Any]) -> None:
-        """Run the processing job to its end, and note its ARN. Raises StepFailed, StepStopped."""
+        """Run the processing job to its end, and store its ARN. Raises StepFailed, StepStopped."""
         try:
             job = self._services.jobs.create(
                 ProcessingJob.KIND, request | {"ProcessingJobName": attempt.name}

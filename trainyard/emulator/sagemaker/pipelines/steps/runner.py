@@ -57,7 +57,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """An attempt to run a step."""
+    """The inputs of one attempt to run a step, and functions that the runner calls."""
 
     arguments: dict[str, Any]
     """The step's Arguments, resolved unless the runner resolves them itself."""
@@ -83,8 +83,8 @@ class Attempt:
 
 
 class Runner:
-    """Base class of the runners of step types. ``metadata`` is what a step has noted, such as
-    ``{"Arn": …}``.
+    """Base class of the runners of step types. ``metadata`` is what a step has stored in its
+    Metadata, such as ``{"Arn": …}``.
     """
 
     resolves: ClassVar[bool] = False
@@ -100,8 +100,8 @@ class Runner:
 
     @staticmethod
     def iter_checks(step_type: str, arguments: dict[str, Any], python: Path) -> Iterable[Check]:
-        """Return the checks that refuse a step that can never run here. Values of ``arguments``
-        that are not known yet are masked.
+        """Return functions that raise if the step can never run here. Values of ``arguments`` that
+        are not known yet are masked.
         """
         return ()
 
@@ -165,11 +165,11 @@ def make_failure(operation: str, error: ApiError) -> StepFailed:
 LONGEST = 1024  # maximum characters of a value in a step's Metadata
 
 
-def read_outputs(declarations: Iterable[dict], outputs: Any, giver: str) -> list[dict[str, str]]:
-    """Return the declared members of ``outputs`` as Metadata has them: ``[{"Name": ...,
+def read_outputs(declarations: Iterable[dict], outputs: Any, source: str) -> list[dict[str, str]]:
+    """Convert the declared members of ``outputs`` to the form that Metadata has: ``[{"Name": ...,
     "Value": text}]``.
 
-    ``giver`` names the source of the outputs in messages.
+    ``source`` names the origin of the outputs in messages.
 
     Raises:
         StepFailed: ``outputs`` is not an object, lacks a declared output, or has one of the
@@ -179,24 +179,24 @@ def read_outputs(declarations: Iterable[dict], outputs: Any, giver: str) -> list
         if not declarations:
             return []
         raise StepFailed(
-            f"ClientError: {giver} returned {_shorten_json(outputs)}, expected a JSON object"
+            f"ClientError: {source} returned {_shorten_json(outputs)}, expected a JSON object"
         )
     return [
-        {"Name": declaration["OutputName"], "Value": _convert_output(declaration, outputs, giver)}
+        {"Name": declaration["OutputName"], "Value": _convert_output(declaration, outputs, source)}
         for declaration in declarations
     ]
 
 
 def describe_outputs(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Return the step's properties. The values are text until :func:`parse_outputs` converts
-    them.
+    """Return ``metadata`` with OutputParameters as a mapping of names to texts, which
+    :func:`parse_outputs` converts.
     """
     outputs = metadata.get("OutputParameters", [])
     return metadata | {"OutputParameters": {output["Name"]: output["Value"] for output in outputs}}
 
 
 def parse_outputs(declarations: Iterable[dict], properties: dict[str, Any]) -> dict[str, Any]:
-    """Return ``properties`` with each output parameter in the type that the step declares."""
+    """Return ``properties`` with each output parameter converted to the type that is declared."""
     types = {
         declaration["OutputName"]: declaration.get("OutputType", "String")
         for declaration in declarations
@@ -206,13 +206,13 @@ def parse_outputs(declarations: Iterable[dict], properties: dict[str, Any]) -> d
     return properties | {"OutputParameters": read}
 
 
-def _convert_output(declaration: dict, outputs: dict, giver: str) -> str:
+def _convert_output(declaration: dict, outputs: dict, source: str) -> str:
     """Return a declared output as text. Raises StepFailed if it is missing, too long or of another
     type.
     """
     name, kind = declaration["OutputName"], declaration.get("OutputType", "String")
     if name not in outputs:
-        message = f"{giver} returned no output {name!r}; it returned {sorted(outputs)}"
+        message = f"{source} returned no output {name!r}; it returned {sorted(outputs)}"
         raise StepFailed(f"ClientError: {message}")
     value = outputs[name]
     text = value if isinstance(value, str) else json.dumps(value)
@@ -220,12 +220,12 @@ def _convert_output(declaration: dict, outputs: dict, giver: str) -> str:
         parse_parameter_value(text, kind)
     except ValueError:
         message = (
-            f"{giver} returned {_shorten_json(value)} as output {name!r}, "
+            f"{source} returned {_shorten_json(value)} as output {name!r}, "
             f"which is not of type {kind}"
         )
         raise StepFailed(f"ClientError: {message}") from None
     if len(text) > LONGEST:
-        message = f"output {name!r} of {giver} has {len(text)} characters; {LONGEST} are allowed"
+        message = f"output {name!r} of {source} has {len(text)} characters; {LONGEST} are allowed"
         raise StepFailed(f"ClientError: {message}")
     return text
 

@@ -79,5 +79,5 @@ def _make_tuning_job_name(attempt: Attempt) -> str:
     It is made from ``attempt.name``, ``pipelines-<execution>-<step>-<10 random>``.
     """
     _, execution, rest = attempt.name.split("-", 2)
-    step, _, chance = rest.rpartition("-")
-    return f"{execution}-{step[:7].strip('-')}-{chance}"
+    step, _, random_part = rest.rpartition("-")
+    return f"{execution}-{step[:7].strip('-')}-{random_part}"

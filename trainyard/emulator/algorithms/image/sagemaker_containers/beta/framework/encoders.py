@@ -89,8 +89,8 @@ _ENCODERS: dict[str, Callable[[Any], str | bytes]] = {
 
 
 def decode(obj: Any, content_type: str) -> np.ndarray:
-    """Decode a body of exactly that content type. Raises UnsupportedFormatError for unknown
-    types.
+    """Return ``obj`` decoded as ``content_type``, which must have no parameters. Raises
+    UnsupportedFormatError for any other type.
     """
     if content_type not in _DECODERS:
         raise errors.UnsupportedFormatError(content_type)
@@ -98,8 +98,8 @@ def decode(obj: Any, content_type: str) -> np.ndarray:
 
 
 def encode(array_like: Any, content_type: str) -> str | bytes:
-    """Encode the array as exactly that content type. Raises UnsupportedFormatError for unknown
-    types.
+    """Return the array encoded as ``content_type``, which must have no parameters. Raises
+    UnsupportedFormatError for any other type.
     """
     if content_type not in _ENCODERS:
         raise errors.UnsupportedFormatError(content_type)

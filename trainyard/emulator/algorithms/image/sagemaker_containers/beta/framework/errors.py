@@ -6,7 +6,7 @@ class ClientError(Exception):
 
 
 class UnsupportedFormatError(Exception):
-    """A content type that the framework neither reads nor writes."""
+    """The framework neither reads nor writes the content type."""
 
     def __init__(self, content_type: object, **more: object) -> None:
         self.message = (

@@ -7,8 +7,7 @@ from sagemaker_containers.beta.framework import content_types  # type: ignore[im
 
 
 class Response:
-    """A response with its status and media type. It has the arguments of AWS's class with this
-    name.
+    """The response of an ``output_fn``, with the arguments of AWS's class of the same name.
 
     It has the attributes of flask.Response that the server reads, so a script may return either.
     """
@@ -42,7 +41,7 @@ class Response:
 
 
 def content_type(mimetype: str) -> str:
-    """Return the Content-Type header. As in werkzeug, text types get a character set."""
+    """Return the Content-Type header for ``mimetype``. As in werkzeug, text types get a charset."""
     is_text = mimetype.startswith("text/") and "charset" not in mimetype
     return f"{mimetype}; charset=utf-8" if is_text else mimetype
 
