@@ -2,8 +2,8 @@
 
 python -m scripts.build_image BASE [--tag NAME]
 
-pip's settings and certificates of this machine, and the folders that they name, are mounted for the
-build alone and stand in no layer: podman can do that. With docker the build has its own.
+Podman mounts this machine's pip settings and certificates, and the folders that they name, for
+the build only, so no layer contains them. With docker, the build uses its own settings.
 """
 
 import argparse
@@ -22,22 +22,22 @@ CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def pip_settings() -> dict[str, str]:
-    """Return pip's settings of this machine: its files' and its variables'."""
-    listed = [sys.executable, "-m", "pip", "config", "list"]
-    text = subprocess.run(listed, check=True, capture_output=True, text=True).stdout
+    """Return {name: value} of this machine's pip settings, from files and environment variables."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     pairs = (line.split("=", 1) for line in text.splitlines() if "=" in line)
     return {key.rpartition(".")[2]: value.strip("'") for key, value in pairs}
 
 
 def iter_mounts(settings: dict[str, str], file: Path) -> Iterator[str]:
-    """Write the settings to ``file``; iterate over the mounts that give a build what they name."""
+    """Write the settings to ``file``; yield the mounts of it and of the paths in the settings."""
     parser = configparser.RawConfigParser()
     parser["global"] = {name: "\n".join(value.split()) for name, value in settings.items()}
     with file.open("w") as stream:
         parser.write(stream)
     yield f"{file}:/etc/pip.conf"
     words = [word for value in settings.values() for word in value.split()]
-    # An index on disk links to the files beside it.
+    # An index on the disk refers to files next to it.
     paths = {Path(w.removeprefix("file://")).parent if "file://" in w else Path(w) for w in words}
     for path in sorted({path for path in paths | {CERTIFICATES} if path.is_absolute()}):
         if path.exists():

@@ -1,4 +1,4 @@
-"""Install what a lock says into this Python's environment: python scripts/install.py locks/run.txt.
+"""Install a lock's packages in this Python's environment: python scripts/install.py locks/run.txt.
 
 uv unpacks in seconds what takes pip minutes. It does not read pip's configuration, so it is given
 pip's indexes, proxies and certificates; your own variables (UV_…) come first.
@@ -44,7 +44,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Install torch and the lock that is named; exit like the first program that fails."""
+    """Install torch and the named lock; exit with the status of the first command that fails."""
     [lock] = sys.argv[1:]
     try:
         _run_pip("install", *HASHED, WHEELS, f"--requirement={LOCKS / 'uv.txt'}")
@@ -73,13 +73,13 @@ def _install_torch() -> None:
     # uv knows a build for the CPU, 2.13.0+cpu, by its whole version only.
     exact = lock.replace(f"=={wanted}", f"=={wheel.name.split('-')[1]}")
     here = ("--no-index", f"--find-links={folder}")
-    _run_uv("install", *EXACTLY, WHEELS, *here, "--requirement=-", said=exact)
+    _run_uv("install", *EXACTLY, WHEELS, *here, "--requirement=-", stdin=exact)
     shutil.rmtree(folder)
 
 
 def _download_wheel(lock: Path, folder: Path) -> Path:
-    """Download into ``folder`` the wheel that pip finds for the only package of ``lock``. Given
-    hashes, pip prefers an index, so the folders of its configuration are asked first.
+    """Download a wheel of the only package of ``lock`` into ``folder``, and return its path. Given
+    hashes, pip prefers an index, so the folders of its configuration are tried first.
     """
     command = ("download", *HASHED, WHEELS, f"--requirement={lock}", f"--dest={folder}")
     if "UV_FIND_LINKS" not in make_uv_variables() or not _run_pip(
@@ -92,16 +92,16 @@ def _download_wheel(lock: Path, folder: Path) -> Path:
 
 
 def _read_entry(lock: Path, name: str) -> str:
-    """Return the lines of ``lock`` that pin a package and name its hashes."""
+    """Return the lines of ``lock`` that pin the package ``name`` and list its hashes."""
     text = lock.read_text(encoding="utf-8")
     found = re.search(rf"^{name}==(?:.*\\\n)*.*\n", text, re.MULTILINE)
     return found[0] if found else sys.exit(f"{lock}: does not pin {name}; run make lock")
 
 
 def _install_lock(lock: Path) -> None:
-    """Install ``lock``; its setuptools first, which builds what has no wheel."""
+    """Install the packages of ``lock``: first setuptools, which builds those without a wheel."""
     builder = _read_entry(lock, "setuptools")
-    _run_uv("install", *EXACTLY, WHEELS, "--requirement=-", said=builder)
+    _run_uv("install", *EXACTLY, WHEELS, "--requirement=-", stdin=builder)
     _run_uv("install", *EXACTLY, f"--requirement={lock}")
 
 
@@ -117,37 +117,37 @@ def _print_line(line: str) -> None:
 
 
 def _choose_quiet_option() -> list[str]:
-    """Return the option that keeps pip's and uv's bars out of a log."""
+    """Return the option --quiet of pip and uv, or no option if stderr is a terminal."""
     return [] if sys.stderr.isatty() else ["--quiet"]
 
 
 def _run_pip(*words: str, may_fail: bool = False) -> bool:
-    """Run pip; return whether it succeeded."""
+    """Run pip; return whether it succeeded. With ``may_fail``, a failure does not raise."""
     silent = ["--quiet"] if may_fail else _choose_quiet_option()
     command = [sys.executable, "-m", "pip", *silent, "--disable-pip-version-check", *words]
     errors = subprocess.DEVNULL if may_fail else None
     return not subprocess.run(command, check=not may_fail, stderr=errors).returncode
 
 
-def _run_uv(verb: str, *words: str, said: str | None = None) -> None:
-    """Run uv; ``said`` is the text that it reads as the requirements file ``-``."""
+def _run_uv(verb: str, *words: str, stdin: str | None = None) -> None:
+    """Run uv pip; ``stdin`` is the text of the requirements file ``-``."""
     uv = Path(sys.executable).with_name("uv")
     command = [str(uv), "pip", verb, *_choose_quiet_option(), f"--python={sys.executable}", *words]
     environment = {**make_uv_variables(), **os.environ}
-    subprocess.run(command, check=True, env=environment, input=said, text=True)
+    subprocess.run(command, check=True, env=environment, input=stdin, text=True)
 
 
 @lru_cache(maxsize=1)
 def make_uv_variables() -> dict[str, str]:
-    """Return pip's configuration in uv's variables."""
+    """Return pip's configuration as environment variables of uv."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    said = dict(line.split("=", 1) for line in listed.splitlines())
+    settings = dict(line.split("=", 1) for line in listed.splitlines())
     variables = {}
     for section in ("global.", "install.", ":env:."):  # the last one counts
         for setting, variable in SETTINGS.items():
-            if section + setting in said:
-                values = ast.literal_eval(said[section + setting]).split()
+            if section + setting in settings:
+                values = ast.literal_eval(settings[section + setting]).split()
                 variables[variable] = ("," if variable == "UV_FIND_LINKS" else " ").join(values)
     return variables
 

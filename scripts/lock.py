@@ -42,7 +42,7 @@ _HEAD = "# Written by `make lock`: see scripts/lock.py.\n"
 
 
 def main() -> None:
-    """Write the files, or exit with a message on what is missing."""
+    """Write the locks, or exit with a message if the hashes of torch's CPU builds are unknown."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu-index", help="URL of PyTorch's package index for the CPU")
     options, further = parser.parse_known_args()
@@ -66,7 +66,7 @@ def _write_lock(name: str, entries: Sequence[Entry]) -> None:
 
 
 def _resolve_lock(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
-    """Return uv's resolution of ``arguments``; it keeps to the versions of ``old``, a lock."""
+    """Return the packages that uv resolves from ``arguments``, in versions of the lock ``old``."""
     command = ["uv", "pip", "compile", "--quiet", "--no-header", "--universal"]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "lock.txt")
@@ -82,9 +82,7 @@ def _resolve_lock(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
 def _with_cpu_builds(
     new: Sequence[Entry], old: Sequence[Entry], cpu_index: str | None
 ) -> Iterator[Entry]:
-    """Yield ``new``, with the hashes of torch's builds for the CPU beside those of its ordinary
-    builds.
-    """
+    """Yield the entries ``new``; that of torch also gets the hashes of its builds for the CPU."""
     for entry in new:
         if entry.name != "torch":
             yield entry

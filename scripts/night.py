@@ -34,7 +34,7 @@ console = Console()
 
 
 def find_result(name: str, suffix: str) -> Path:
-    """Return the path of a file with results of the part ``name``."""
+    """Return the path of the file with results of the part ``name`` that ends in ``suffix``."""
     return RESULTS / f"{name.replace(' ', '-')}.{suffix}"
 
 
@@ -52,7 +52,7 @@ class Part:
 
     @property
     def end(self) -> Path:
-        """File with the part's seconds and exit status; it exists once the part has ended."""
+        """Return the file with the part's seconds and exit status, written when the part ends."""
         return find_result(self.name, "end")
 
 
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def list_parts(pytest: Sequence[str], torches: Sequence[str]) -> list[Part]:
-    """Return the night's parts, the most general first."""
+    """Return the parts in their order; ``pytest``: its command; ``torches``: releases to test."""
 
     def make_pytest_part(name: str, marker: str) -> Part:
         report = find_result(name, "xml")
@@ -84,7 +84,7 @@ def list_parts(pytest: Sequence[str], torches: Sequence[str]) -> list[Part]:
 
 
 def run_part(part: Part) -> Outcome:
-    """Run a part to its end, with its output on the terminal; keep how long it took."""
+    """Run a part, write its duration and exit status to ``part.end``, and return its outcome."""
     console.rule(f"{part.name}: {shlex.join(part.command)}")
     start = time.monotonic()
     status = subprocess.run(part.command, cwd=CHECKOUT, check=False).returncode
@@ -93,7 +93,7 @@ def run_part(part: Part) -> Outcome:
 
 
 def read_outcome(part: Part) -> Outcome:
-    """Read the kept results of a part that has ended."""
+    """Return the outcome of a part that has ended, from its result files."""
     seconds, status = part.end.read_text(encoding="utf-8").split()
     cases = list(_iter_cases(part))
     failed = tuple(
@@ -115,7 +115,7 @@ def _name_test(case: ElementTree.Element) -> str:
 
 
 def format_tables(outcomes: dict[Part, Outcome]) -> Iterator[Table]:
-    """Yield the table of the parts and that of the files that took longest."""
+    """Yield the table of the parts, and the table of the test files that took longest."""
     table = Table(title="The night", title_justify="left")
     for column in ("part", "tests", "skipped", "failed", "minutes"):
         table.add_column(column, justify="left" if column == "part" else "right")

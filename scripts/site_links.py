@@ -1,7 +1,7 @@
-"""Hook of mkdocs: a link that leaves docs/ leads to the repository's file, on the site.
+"""Hook of mkdocs: on the site, a link out of docs/ leads to the file in the repository.
 
-Without ``TRAINYARD_REPOSITORY`` (a URL; a GitHub workflow sets it) there is no repository to lead
-to, so the link's text stands alone. ``tests/test_documents.py`` checks that the files are there.
+Without ``TRAINYARD_REPOSITORY`` (a URL; a GitHub workflow sets it) the repository is not
+known, and only the link's text remains. ``tests/test_documents.py`` checks that the files exist.
 """
 
 import posixpath
@@ -12,7 +12,7 @@ LINK = re.compile(r"(!?)\[([^\]]*)\]\((\.\./[^)\s]+)\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> str:
-    """Return the page's text with its links out of docs/ replaced."""
+    """Return the page's text; its links out of docs/ lead to the repository's URL."""
     repository = (config.repo_url or "").rstrip("/")
 
     def replace_link(link: re.Match[str]) -> str:

@@ -1,10 +1,10 @@
-"""Start each verb of a table of README once, in this Python's environment, whatever is in it.
+"""Run each verb in a table of README once, in this Python's environment.
 
 python scripts/try_verbs.py pipelines     in the checkout, after make run
 python PATH/try_verbs.py trainyard        where trainyard run -- python pipeline.py ran
 
-A verb may refuse what it is asked; it may not end in a traceback, nor lack a package. A verb of
-README without a line below is an error, and so is a line without a verb.
+A verb may refuse its arguments, but must not end in a traceback or lack a package. It is an error
+if the verbs of README and those of STARTS differ.
 """
 
 import os
@@ -74,7 +74,7 @@ REFUSED = re.compile(r"Traceback|No module named|ModuleNotFoundError")
 
 
 def main(program: str) -> None:
-    """Start every verb of the program's table; exit with what is wrong."""
+    """Run every verb in the program's table of README; exit with the output of those that fail."""
     starts = STARTS[program]
     if differs := read_verbs(program) ^ starts.keys():
         sys.exit(f"README's table and {__file__} differ in: {', '.join(sorted(differs))}")
@@ -91,7 +91,7 @@ def read_verbs(program: str) -> set[str]:
 
 
 def try_verb(program: str, verb: str, arguments: str) -> str:
-    """Run the verb; return what is wrong with what it prints, or empty."""
+    """Run the verb; return its output if it has a traceback or lacks a package, otherwise ""."""
     words = ["trainyard", verb] if program == "trainyard" else [f"pipelines.{verb}"]
     command = [sys.executable, "-m", *words, *shlex.split(arguments)]
     with subprocess.Popen(

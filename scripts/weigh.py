@@ -33,13 +33,13 @@ LOADED = {
 
 
 def list_files(checkout: Path, *rooms: str) -> list[Path]:
-    """Return the Python files of rooms that git tracks."""
+    """Return the Python files that git tracks in the top-level folders ``rooms``."""
     return list_tracked_files(checkout, *(f"{room}/*.py" for room in rooms))
 
 
-def list_tracked_files(checkout: Path, *asked: str) -> list[Path]:
+def list_tracked_files(checkout: Path, *patterns: str) -> list[Path]:
     """Return the files that git tracks under these patterns."""
-    listed = subprocess.run(["git", "ls-files", *asked], cwd=checkout, capture_output=True,
+    listed = subprocess.run(["git", "ls-files", *patterns], cwd=checkout, capture_output=True,
                             text=True, check=True)  # fmt: skip
     return [path for name in listed.stdout.split() if (path := checkout / name).exists()]
 
@@ -57,37 +57,35 @@ def measure_functions(paths: list[Path]) -> list[int]:
 
 
 def list_docstrings(paths: list[Path]) -> list[str]:
-    """Return every docstring, those under fields and constants included."""
+    """Return every docstring, including those under fields and constants."""
     bodies = (
         node.body
         for path in paths
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
     )
-    values = (one.value for body in bodies for one in body if isinstance(one, ast.Expr))
-    return [one.value.strip() for one in values
-            if isinstance(one, ast.Constant) and isinstance(one.value, str)]  # fmt: skip
+    values = (node.value for body in bodies for node in body if isinstance(node, ast.Expr))
+    return [value.value.strip() for value in values
+            if isinstance(value, ast.Constant) and isinstance(value.value, str)]  # fmt: skip
 
 
 def count_importers(checkout: Path, paths: list[Path]) -> collections.Counter[str]:
-    """Return module of the product → the number of modules that import it."""
+    """Return {module: number of the modules in ``paths`` that import it}, of the same modules."""
     names = {path: ".".join(path.relative_to(checkout).with_suffix("").parts) for path in paths}
-    known, found = set(names.values()), collections.Counter[str]()
+    modules, counts = set(names.values()), collections.Counter[str]()
     for path, name in names.items():
         imported: set[str] = set()
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.module:
-                imported |= {node.module, *(f"{node.module}.{one.name}" for one in node.names)}
+                imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
             elif isinstance(node, ast.Import):
-                imported |= {one.name for one in node.names}
-        found.update(imported & known - {name})
-    return found
+                imported |= {alias.name for alias in node.names}
+        counts.update(imported & modules - {name})
+    return counts
 
 
 def measure_loading(checkout: Path, statement: str) -> str:
-    """Return the processor seconds of a process that runs the statement, and its number of our
-    modules.
-    """
+    """Return as text the CPU time and number of our modules of a process with the statement."""
     rooms = "|".join(PRODUCT)
     count = f"import sys, re; print(len([m for m in sys.modules if re.match(r'({rooms})\\b', m)]))"
     taken, printed = [], ""
@@ -102,7 +100,7 @@ def measure_loading(checkout: Path, statement: str) -> str:
 
 
 def iter_report_lines(checkout: Path) -> Iterator[str]:
-    """Yield every line of the report."""
+    """Yield the lines of the report about the code in the checkout."""
     for room in (*PRODUCT, *OTHERS):
         paths = list_files(checkout, room)
         yield f"{room:12} {count_lines(paths):7,} lines {len(paths):5,} files"
@@ -117,8 +115,8 @@ def iter_report_lines(checkout: Path) -> Iterator[str]:
     quantiles = statistics.quantiles(lengths, n=100)
     share = 1000 * len(product) / total
     yield f"product {total:,} lines, {len(product):,} files, {share:.1f} a 1,000 lines"
-    half, most, all_but_one = (quantiles[percent - 1] for percent in (50, 90, 99))
-    yield f"functions p50/p90/p99: {half:.0f}/{most:.0f}/{all_but_one:.0f} lines"
+    p50, p90, p99 = (quantiles[percent - 1] for percent in (50, 90, 99))
+    yield f"functions p50/p90/p99: {p50:.0f}/{p90:.0f}/{p99:.0f} lines"
     every = [line for text in texts for line in text]
     comments = sum(bool(re.match(r"\s*#", line)) for line in every)
     long = sum(len(line) > LONG for line in every)

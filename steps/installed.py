@@ -20,7 +20,7 @@ from trainyard.common.process import die_with_parent
 
 
 def find_differences(requirements: Path) -> Iterator[str]:
-    """Yield one sentence for each line that is not satisfied, or that only pip can check."""
+    """Yield a message for each requirement that is not satisfied, or that only pip can check."""
     try:
         from packaging.requirements import InvalidRequirement, Requirement
     except ModuleNotFoundError:
@@ -51,8 +51,8 @@ def find_differences(requirements: Path) -> Iterator[str]:
                 )
 
 
-# A worker process of a job, with a pipe. The job notices at once when it ends, and it ends with the
-# job.
+# A worker process of a job, with a pipe. The job detects at once when the worker ends, and the
+# worker ends with the job.
 #
 # It is spawned: a fork would copy locks that threads hold (torch's, Arrow's, the tokenizer's). A
 # fork server would be a process between the job and its workers, but they must die with the job.
@@ -75,7 +75,7 @@ class WorkerProcess:
         child_pipe.close()  # otherwise the pipe would stay open when the process ends
 
     def send(self, message: Any) -> None:
-        """Send a message, or nothing if the process is dead: ``receive`` reports that."""
+        """Send a message. Do nothing if the process is dead, because ``receive`` reports that."""
         with suppress(OSError):
             self.pipe.send(message)
 
@@ -109,7 +109,7 @@ class WorkerProcess:
 
 
 def _run(pipe: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    """Run ``work`` in the new process, and send what it raises through the pipe."""
+    """Run ``work`` in the new process, and send an exception that it raises through the pipe."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which then ends us
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stdout)

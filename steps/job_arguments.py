@@ -21,7 +21,7 @@ Kind = TypeVar("Kind", bound=BaseModel)
 
 
 def format_arguments(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
-    """Return ``--name value …`` for each field of ``kind``, in order.
+    """Return the words ``--name value …`` for each field of ``kind``, with values of ``settings``.
 
     None, False and an empty tuple are left out if they are the default.
     """
@@ -36,14 +36,14 @@ def format_arguments(settings: BaseModel, kind: type[BaseModel]) -> list[str]:
 
 
 def add_options(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
-    """Add an option to the parser for every field of ``kind``, with one or several strings."""
+    """Add an option to the parser for each field of ``kind``; its values are parsed as strings."""
     for name, field in kind.model_fields.items():
-        how: dict[str, Any] = {"help": (field.description or "").replace("%", "%%")}
+        options: dict[str, Any] = {"help": (field.description or "").replace("%", "%%")}
         if field.annotation is bool:
-            how |= {"nargs": "?", "const": "true"}
+            options |= {"nargs": "?", "const": "true"}
         elif _may_be_tuple(field.annotation):
-            how |= {"nargs": "*"}
-        parser.add_argument(f"--{name}", **how)
+            options |= {"nargs": "*"}
+        parser.add_argument(f"--{name}", **options)
 
 
 def parse_typed(
@@ -65,9 +65,9 @@ def parse_typed(
 def read_typed_settings(
     options: argparse.Namespace, kind: type[Kind], label: str = "argument"
 ) -> Kind:
-    """Return the settings in the options, typed.
+    """Return the options that are fields of ``kind`` as an instance of it, with their types.
 
-    ``label``: what messages call a setting.
+    ``label``: word for a setting in messages.
 
     Raises:
         ValueError: a setting is wrong or missing; names it, its value and what was expected.
@@ -87,7 +87,7 @@ def _may_be_tuple(annotation: Any) -> bool:
 
 
 def _describe_problem(problem: Any, label: str) -> str:
-    """Describe one of pydantic's problems; checks across fields name them."""
+    """Return the message for one of pydantic's errors; ``label``: word for a setting in it."""
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
         return f"{label}s: {message}"

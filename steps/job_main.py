@@ -1,4 +1,4 @@
-"""Run a job; an error of ours ends it with one message in the file where SageMaker looks for it."""
+"""Run a job; if it raises a TrainyardError, write the message to the file that SageMaker reads."""
 
 import gc
 import logging

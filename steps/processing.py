@@ -1,4 +1,4 @@
-"""Declare a processing step of ours: our code as an input, our entry point, and stable names.
+"""Declare a processing step with our code as an input, our entry point, and stable names.
 
 ``Processor`` is used, not ``ScriptProcessor`` or ``FrameworkProcessor``, because these upload code
 while the definition is being built, and put a job name with a timestamp into its key (#2736 #3384).
@@ -29,7 +29,7 @@ from steps.config import ProcessingCompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What every ``steps/<name>/step.py`` needs; plain values, none of the recipe's own types."""
+    """Values that every ``steps/<name>/step.py`` needs; plain ones, no types of the recipe."""
 
     session: PipelineSession
     """Session that compiles requests, and uploads nothing."""
@@ -100,7 +100,7 @@ class StepContext:
         return Join(on="/", values=values)
 
     def build_aws_tags(self) -> list[dict[str, str]]:
-        """Return the tags in the form of the AWS APIs, in a fixed order."""
+        """Return the tags as AWS's APIs take them, [{"Key": …, "Value": …}], sorted by key."""
         return [{"Key": key, "Value": value} for key, value in sorted(self.tags.items())]
 
 
@@ -116,8 +116,7 @@ WHEELS = "/opt/ml/processing/input/wheels"
 def make_input(
     name: str, uri: str | PipelineVariable, folder: str | None = None, *, is_sharded: bool = False
 ) -> ProcessingInput:
-    """Return an input: an S3 prefix that is ``/opt/ml/processing/input/<folder>`` on every
-    instance.
+    """Return an input that copies an S3 prefix to ``/opt/ml/processing/input/<folder>``.
 
     ``folder`` is ``name`` by default. ``is_sharded``: whether each instance gets only a part of the
     objects. The mode is always File, because the service refuses FastFile for processing jobs
@@ -136,9 +135,7 @@ def make_input(
 
 
 def make_output(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
-    """Return an output: ``/opt/ml/processing/output/<name>``, which is uploaded to ``uri`` when the
-    job has succeeded.
-    """
+    """Return an output that uploads ``/opt/ml/processing/output/<name>`` when the job succeeds."""
     return ProcessingOutput(
         output_name=name,
         s3_output=ProcessingS3Output(
@@ -228,5 +225,5 @@ def split_argument(text: str, longest: int = 256) -> list[str]:
 
 
 def build_output_uri(step: ProcessingStep, output: str) -> PipelineVariable:
-    """Return the S3 URI of the step's output, also if the step's result is cached."""
+    """Return the S3 URI of the step's output, even if the step's result is cached."""
     return step.properties.ProcessingOutputConfig.Outputs[output].S3Output.S3Uri

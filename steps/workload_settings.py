@@ -30,7 +30,7 @@ def overlay_settings(
 
 
 def separate_settings(arguments: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Split a job's arguments: return the others, and those for the workload's settings by name."""
+    """Return a job's arguments without those for workload settings, and the latter by name."""
     other_arguments, settings = [*arguments], {}
     # From the end, so that deleting does not move arguments that are still to be checked.
     for index in reversed(range(len(other_arguments) - 1)):

@@ -14,7 +14,7 @@ IGNORED = -100
 def model(
     folder: str = "", layers: int = 2, dim: int = 128, heads: int = 4, dropout: float = 0.0
 ) -> LlamaForCausalLM:
-    """Load the model in a folder, or create one with fresh weights from torch's random state."""
+    """Load the model from ``folder``; if that is empty, create one with random weights."""
     if folder:
         return LlamaForCausalLM.from_pretrained(folder)
     config = LlamaConfig(
@@ -32,7 +32,7 @@ def model(
 
 
 def inputs(batch: dict[str, "Tensor"]) -> dict[str, "Tensor"]:
-    """Turn tokens of n samples, uint16 (n, width), into a causal model's inputs and labels, int64.
+    """Return a causal model's inputs and labels, int64, from n samples' tokens, uint16 (n, width).
 
     An end token after an end token is padding, so it is not a target.
     """

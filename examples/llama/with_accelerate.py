@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def save(accelerator: Accelerator, folder: Path) -> None:
-    """Save a checkpoint, which gets its name once it is complete, on each node."""
+    """Save a checkpoint on each node; it gets its name ``folder`` only once it is complete."""
     unfinished = folder.with_name(f"unfinished-{folder.name}")
     accelerator.save_state(str(unfinished))
     accelerator.wait_for_everyone()

@@ -18,7 +18,7 @@ class Module(lightning.LightningModule):
         self.options, self.train_samples, self.model = options, train, llama.model()
 
     def train_dataloader(self) -> ShardLoader:
-        """Lightning saves its state, the position, and restores it before the first batch."""
+        """Return a loader whose position Lightning saves, and restores before the first batch."""
         ranks = {"rank": self.trainer.global_rank, "world": self.trainer.world_size}
         return self.train_samples.loader(self.options.micro_batch, **ranks)
 

@@ -19,7 +19,7 @@ WORKLOAD, CONFIG = "language_model", {"context_length": 256}
 
 
 def write_partition(batch: pa.Table, output: str) -> pa.Table:
-    """Pack a partition's documents, column ``text``, and write each split's samples as shards."""
+    """Pack the documents in column ``text``, write the shards, and return a count of documents."""
     packing = load_packing(WORKLOAD, CONFIG, None)
     [records] = batch.select(["text"]).combine_chunks().to_batches()
     hashes = hash_column(records.column("text"))
@@ -28,7 +28,7 @@ def write_partition(batch: pa.Table, output: str) -> pa.Table:
     for number, split in enumerate(SPLITS):
         packer = packing.packer()
         pieces = [packer.add(records.filter(pa.array(splits == number))), packer.flush()]
-        samples = {field: np.concatenate([one[field] for one in pieces]) for field in pieces[0]}
+        samples = {field: np.concatenate([p[field] for p in pieces]) for field in pieces[0]}
         write_dataset(
             Path(output, split), samples, packing.fields,
             shard_bytes=64_000_000, host=name, split=split, workload=packing.info,
@@ -37,7 +37,7 @@ def write_partition(batch: pa.Table, output: str) -> pa.Table:
 
 
 def main(arguments: list[str]) -> None:
-    """Write the documents of some Parquet files into a folder that all of Ray's nodes mount."""
+    """Write the documents of Parquet files as shards into a folder that all Ray nodes mount."""
     import ray  # write_partition runs without it, under any engine
 
     *raw, output = arguments

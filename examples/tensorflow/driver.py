@@ -1,11 +1,11 @@
-"""Starts a TensorFlow script on every node with TF_CONFIG: train.launcher own, train.driver this.
+"""Start a TensorFlow script with TF_CONFIG on every node: train.launcher own, train.driver this.
 
 SDK v3 writes no TF_CONFIG. Ours is the one that AWS's TensorFlow images write for
 sagemaker_multi_worker_mirrored_strategy_enabled (sagemaker-tensorflow-training-toolkit,
 training.py): every host is a worker, in the order of SM_HOSTS, and worker 0 is the chief. Their
 port is 8890; here it counts up from there, since TensorFlow listens on every address of a machine,
 and the embedded AWS's hosts are one.
-Any other framework's launcher is such a file: what it takes from the environment, what it starts.
+A launcher for another framework is also such a file: it reads the environment, starts the script.
 """
 
 import json
@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from common.utils import (  # a module of AWS's drivers, beside which this one runs
+from common.utils import (  # a module of AWS's drivers, which are next to this file
     execute_commands,
     get_python_executable,
     hyperparameters_to_cli_args,

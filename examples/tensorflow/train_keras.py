@@ -1,7 +1,7 @@
 """``fit`` under MultiWorkerMirroredStrategy: tf-keras, which has Keras 2's API.
 
 Keras 3's ``fit`` raises a ValueError about PerReplica under this strategy. So TF_USE_LEGACY_KERAS
-is set before TensorFlow is imported, and tf-keras stands among the requirements.
+is set before TensorFlow is imported, and tf-keras is one of the requirements.
 """
 
 import argparse

@@ -15,8 +15,8 @@ def main() -> None:
     train, test = (Split(os.environ[f"SM_CHANNEL_{name}"]) for name in ("TRAIN", "TEST"))
     features, rows = Features.read(folder / "features.json"), test.rows()
     model = xgb.Booster(model_file=folder / "xgboost-model")
-    asked = xgb.DMatrix(features.of(rows), feature_types=features.types, enable_categorical=True)
-    write(output / "scores.parquet", rows, model.predict(asked), test)
+    matrix = xgb.DMatrix(features.of(rows), feature_types=features.types, enable_categorical=True)
+    write(output / "scores.parquet", rows, model.predict(matrix), test)
     rate = np.full(len(rows), train.rows()["label"].mean())
     write(output / "baseline.base_rate.parquet", rows, rate, test)
     days = np.unique(train.rows()["group"])
@@ -27,14 +27,14 @@ def main() -> None:
 
 
 def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) -> None:
-    """Write a row per example in the format of docs/gate.md; days are the groups."""
-    label, one = rows["label"].astype(float), probability.astype(np.float64)
+    """Write a row of scores per example in the format of docs/gate.md; days are the groups."""
+    label, predicted = rows["label"].astype(float), probability.astype(np.float64)
     table = {
         "example": np.arange(len(rows)),  # shards are ordered by their contents' hashes
         "group": rows["group"],
-        "log_loss": -np.log(np.where(label == 1, one, 1 - one)),
-        "accuracy": ((one > 0.5) == label).astype(float),
-        "probability": one,
+        "log_loss": -np.log(np.where(label == 1, predicted, 1 - predicted)),
+        "accuracy": ((predicted > 0.5) == label).astype(float),
+        "probability": predicted,
         "label": rows["label"],
     }
     if "month" in test.columns[0]:
@@ -43,7 +43,7 @@ def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) ->
 
 
 def months(rows: np.ndarray, test: Split) -> list[str]:
-    """Return the month of each row, with the data's own values."""
+    """Return the month of each row as the raw data writes it."""
     column = test.columns[0].index("month")
     words = {code: value for value, code in test.values()[column].items()}
     return [words[code] for code in rows["categories"][:, column].tolist()]

@@ -1,4 +1,4 @@
-"""Answers a raw record, given as JSON, with its probability, by AWS's inference toolkit."""
+"""Handlers for AWS's inference toolkit: return the probability of a raw record, given as JSON."""
 
 import json
 from pathlib import Path

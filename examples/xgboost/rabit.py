@@ -1,4 +1,4 @@
-"""XGBoost's workers find each other by Rabit's tracker, started from the launcher's variables.
+"""Connect XGBoost's workers through Rabit's tracker, by the launcher's environment variables.
 
 torchrun   RANK, WORLD_SIZE, MASTER_ADDR: rank 0 starts the tracker, and the others learn its
            address from torch's store, which the launcher has already opened
@@ -24,7 +24,7 @@ PATIENCE = 120.0  # seconds until the tracker must listen
 
 @contextmanager
 def join_communicator() -> Iterator[tuple[int, int]]:
-    """Context with a communicator of all processes; yields (rank, world size)."""
+    """Join the communicator of all processes in the block; yield (rank, world size)."""
     if "RANK" in os.environ:
         from torch.distributed import rendezvous
 
@@ -39,11 +39,11 @@ def join_communicator() -> Iterator[tuple[int, int]]:
         tracker.wait_for(timeout=10)
 
 
-Told = dict[str, str | int]
+TrackerSettings = dict[str, str | int]
 """Settings with which a worker connects to the tracker."""
 
 
-def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, Told]:
+def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, TrackerSettings]:
     # The store outlives a restart.
     key = f"rabit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     tracker = None
@@ -53,7 +53,7 @@ def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, T
     return tracker, json.loads(store.get(key))
 
 
-def _by_hosts() -> tuple[int, int, RabitTracker | None, Told]:
+def _by_hosts() -> tuple[int, int, RabitTracker | None, TrackerSettings]:
     hosts = sorted(json.loads(os.environ["SM_HOSTS"]))
     rank = hosts.index(os.environ["SM_CURRENT_HOST"])
     address = socket.gethostbyname(hosts[0])
@@ -62,15 +62,15 @@ def _by_hosts() -> tuple[int, int, RabitTracker | None, Told]:
 
 
 def _start_tracker(world: int, address: str, port: int) -> RabitTracker:
-    """Start the tracker; task ids decide the ranks, so the first process has the first rows."""
+    """Start the tracker. Ranks follow the task ids, so the first process has the first rows."""
     tracker = RabitTracker(n_workers=world, host_ip=address, port=port, sortby="task")
     tracker.start()
     return tracker
 
 
 @contextmanager
-def _connect_communicator(settings: Told) -> Iterator[None]:
-    """Join the communicator; retries, since the first host may not listen yet."""
+def _connect_communicator(settings: TrackerSettings) -> Iterator[None]:
+    """Join the communicator in the block; retry for PATIENCE seconds until the tracker listens."""
     end = time.monotonic() + PATIENCE
     context = CommunicatorContext(dmlc_communicator="rabit", **settings)
     while True:

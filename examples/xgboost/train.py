@@ -1,4 +1,4 @@
-"""Trees on a table's shards, over any number of processes, each with its part of the rows.
+"""Train trees on a table's shards, in any number of processes, each with its part of the rows.
 
 Nothing of Trainyard is imported: this could be any script. It reads the channels train
 and validation, and leaves xgboost-model and features.json in SM_MODEL_DIR.
@@ -36,8 +36,10 @@ def fit(
     rank: int,
     world: int,
 ) -> xgb.Booster:
-    """Boost until the validation loss over all processes has stopped improving."""
-    mine, watched = (matrix(features, split, rank, world) for split in (train, validation))
+    """Return the trees, boosted until the validation loss of all processes stops improving."""
+    train_matrix, validation_matrix = (
+        matrix(features, split, rank, world) for split in (train, validation)
+    )
     settings = {
         "objective": "binary:logistic",
         "eval_metric": "logloss",
@@ -50,9 +52,9 @@ def fit(
     patience = xgb.callback.EarlyStopping(rounds=options.patience, save_best=True)
     return xgb.train(
         settings,
-        mine,
+        train_matrix,
         num_boost_round=options.num_round,
-        evals=[(mine, "train"), (watched, "validation")],
+        evals=[(train_matrix, "train"), (validation_matrix, "validation")],
         callbacks=[patience],
         verbose_eval=rank == 0 and 10,
     )
@@ -69,7 +71,7 @@ def matrix(features: Features, split: Split, rank: int, world: int) -> xgb.DMatr
 
 
 def agree(model: xgb.Booster, rank: int, world: int) -> None:
-    """Check that every process has grown the same trees; fails if not."""
+    """Exit with an error if this process has grown other trees than rank 0."""
     sha256 = hashlib.sha256(model.save_raw()).hexdigest()
     rounds = model.num_boosted_rounds()
     print(f"rank {rank} of {world}: {rounds} rounds, model {sha256}", flush=True)

@@ -1,4 +1,4 @@
-"""Test of the user's pipeline; pytest is given this file by name."""
+"""Test of the user's pipeline. Its name matches no pattern of pytest: pass the file to pytest."""
 
 import json
 

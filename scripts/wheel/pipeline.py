@@ -17,7 +17,7 @@ pathlib.Path("{FOLDER}/counts/counts.json").write_text(json.dumps({{"words": len
 
 
 def make_step_input(name: str) -> dict:
-    """Return an input of the step, from a prefix of that name."""
+    """Return the processing input ``name``, from the S3 prefix of the same name."""
     s3 = {"S3Uri": f"s3://{BUCKET}/{name}", "LocalPath": f"{FOLDER}/{name}"}
     return {"InputName": name, "S3Input": s3 | {"S3DataType": "S3Prefix", "S3InputMode": "File"}}
 
@@ -59,7 +59,7 @@ DEFINITION = {
 
 
 def start_pipeline() -> str:
-    """Upload, create and start it; return the execution's ARN."""
+    """Upload the files, create and start the pipeline; return the execution's ARN."""
     s3, sagemaker = boto3.client("s3"), boto3.client("sagemaker")
     s3.create_bucket(Bucket=BUCKET)
     s3.put_object(Bucket=BUCKET, Key="code/count.py", Body=COUNT)

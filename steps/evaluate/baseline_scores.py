@@ -33,7 +33,7 @@ class TrainSplit:
 
     @classmethod
     def open(cls, inputs: Path) -> Self:
-        """Open the folder ``summary`` of the job's inputs, or ``train`` if there is none."""
+        """Open the train split in the job's inputs: ``summary``, or ``train`` if it is missing."""
         folder = inputs / "summary"
         if not folder.is_dir():
             train = Dataset(inputs / "train")
@@ -42,7 +42,7 @@ class TrainSplit:
         return cls(folder, Dataset(folder), Dataset(folder / "sample"), example_names)
 
     def iter_examples(self, workload: Workload) -> Iterator[Block]:
-        """Yield ``example`` of every example, and ``group`` if the data has groups."""
+        """Yield blocks with the column ``example``, and ``group`` if the data has groups."""
         return (
             workload.examples(self.split)
             if self.example_names is None
@@ -79,7 +79,7 @@ def score_baseline(
     sha256: str | None = None,
     train: str | None = None,
 ) -> dict[str, float]:
-    """Write a baseline's scores to a file; return its metrics, {metric: value}, computed from it.
+    """Write a baseline's scores, ``blocks``, to a file; return {metric: value} computed from it.
 
     Args:
         name: name of the workload.

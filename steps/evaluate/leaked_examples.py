@@ -41,7 +41,7 @@ def count_leakage(train: Iterable[Block], test: Iterable[Block]) -> Leakage:
 
 
 def _spill_ids(folder: Path, blocks: Iterable[Block]) -> None:
-    """Write the ids of a split's examples and groups to PARTS files each."""
+    """Write the ids of a split's examples to PARTS files in ``folder``, and those of its groups."""
     for kind in ("example", "group"):
         (folder / kind).mkdir(parents=True)
     with ExitStack() as stack:
@@ -65,7 +65,7 @@ def _spill_ids(folder: Path, blocks: Iterable[Block]) -> None:
 
 
 def _count_overlap(folders: dict[str, Path], kind: str) -> list[int]:
-    """Return the test split's rows, rows in train, distinct ids, and distinct ids in train."""
+    """Return how many rows, rows in train, distinct ids, and distinct ids in train the test has."""
     total = np.zeros(4, np.int64)
     for part in range(PARTS):
         ids = np.fromfile(_build_part_path(folders["test"], kind, part), np.int64)

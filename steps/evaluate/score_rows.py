@@ -41,7 +41,7 @@ from trainyard.common.process import count_cores
 
 @dataclass(frozen=True)
 class Source:
-    """Where a model is: only paths and strings, so that it can be passed to another process."""
+    """Location of a model: only paths and strings, so that it can be passed to another process."""
 
     folder: Path
     """Folder with its unpacked files; or with a base model in any form, if ``uri`` is set."""
@@ -79,7 +79,7 @@ class TrainedModel:
 def open_archive(
     folder: Path, workload: str | None = None, base: Path | None = None
 ) -> TrainedModel:
-    """Open the model in the folder, on the CPU.
+    """Open the trained model in the folder, which may be an archive, on the CPU.
 
     Args:
         workload: name that its workload must have; None for any.
@@ -96,7 +96,7 @@ def open_archive(
 
 
 def _check_workload(path: Path, workload: str) -> None:
-    """Check that the model's description names ``workload``."""
+    """Raise DataError unless the model's description at ``path`` names ``workload``."""
     try:
         name = json.loads(path.read_bytes())["workload"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -205,14 +205,14 @@ def compute_rows(
     folder: Path,
     process_count: int | None,
 ) -> Iterator[Block]:
-    """Yield all rows in order; ``model`` is called if this process computes them itself.
+    """Yield the scores of all rows in order; ``model`` loads the model, if this process needs it.
 
     Args:
         folder: is created; contains the processes' files while they are needed.
         process_count: number of processes; None for as many as are useful.
 
     Raises:
-        TrainyardError: a process failed, with its reason; the others are killed.
+        TrainyardError: a process failed; contains its reason. The others are killed.
     """
     workload = challenger.workload
     if not takes_share(workload):
@@ -273,7 +273,7 @@ def place_model(model: nn.Module, index: int = 0) -> nn.Module:
 
 @contextmanager
 def _limit_threads(model: nn.Module) -> Iterator[None]:
-    """On CPUs, limit the number of threads; it must not depend on the number of processes."""
+    """On CPUs, limit torch's threads in the block, regardless of the number of processes."""
     own_count = torch.get_num_threads()
     if not torch.cuda.is_available():
         torch.set_num_threads(min(own_count, choose_thread_count(model)))
@@ -323,7 +323,7 @@ def in_order(
             crew.append(_Process(f"{label} {number} of {len(tasks)}", work, task))
         for process, result in zip(crew, results, strict=True):
             while not process.is_done:
-                # Wait for any of them, so that one that fails or dies is noticed at once.
+                # Wait for any process, so that one that fails or dies is detected at once.
                 busy = [other for other in crew if not other.is_done]
                 ready = wait([other.worker.pipe for other in busy])
                 for other in busy:
@@ -343,7 +343,7 @@ class _Process:
         self.worker = WorkerProcess(_run_worker, work, task)
 
     def receive_message(self) -> None:
-        """Receive its last message.
+        """Receive the process's last message.
 
         Raises:
             TrainyardError: the process failed or died; contains its name.
@@ -356,7 +356,7 @@ class _Process:
 
 
 def _explain_death(end: str) -> str:
-    """Return the error message about a process that died; ``end``: how, such as ``SIGKILL``."""
+    """Return the error message for a process that died; ``end``: the cause, such as ``SIGKILL``."""
     return (
         f"died ({end}). SIGKILL most often means out of memory: use an instance type with more "
         "memory, or lower evaluate.processes"
@@ -364,6 +364,6 @@ def _explain_death(end: str) -> str:
 
 
 def _run_worker(pipe: Connection, work: Callable[..., None], task: tuple[Any, ...]) -> None:
-    """Run the task in the worker process, and report that it is done."""
+    """Run ``work(*task)`` in the worker process, and report through the pipe that it is done."""
     work(*task)
     pipe.send(True)

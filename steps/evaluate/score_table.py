@@ -53,7 +53,7 @@ def write_scores(path: Path, blocks: Iterable[Block], header: Mapping[str, Any])
 
 
 class Scores:
-    """The blocks of a file, which can be read repeatedly; metrics are computed from them."""
+    """Blocks of a table of scores, which can be iterated repeatedly, to compute metrics."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -67,7 +67,7 @@ class Scores:
 
 
 def write_part(path: Path, blocks: Iterable[Block]) -> None:
-    """Write rows, possibly none, for ``read_part``; Arrow's format preserves every bit."""
+    """Write rows, possibly none, for ``read_part``; Arrow's file format preserves every bit."""
     with pa.OSFile(str(path), "wb") as file:
         writer = None
         for block in _gather_blocks(blocks):
@@ -89,9 +89,7 @@ def read_part(path: Path) -> Iterator[Block]:
 
 
 def list_tables(folder: Path) -> dict[str, Artifact]:
-    """Return the ``bytes`` and ``sha256`` of each table of scores by its file's name; the gate's
-    record contains them.
-    """
+    """Return {file name: size and hash} of the tables of scores, for the gate's record."""
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
         for path in sorted(folder.glob("*.parquet"))

@@ -59,7 +59,7 @@ class Piece:
 
 
 def name_row_unit(path: Path) -> str:
-    """Return what messages call a row of the file: "line" or "row"."""
+    """Return the word for a row of the file in messages: "line" or "row"."""
     return "line" if path.suffix == ".jsonl" else "row"
 
 
@@ -168,7 +168,7 @@ PREDICTIONS = ("probability", "label")
 
 
 def hash_example_ids(values: Sequence[str | int]) -> np.ndarray:
-    """Return ids as 64 bits, int64 (n,): BLAKE2b, 8 bytes little-endian, of the text in UTF-8.
+    """Return hashes of the ids, int64 (n,): BLAKE2b, 8 bytes little-endian, of the text in UTF-8.
 
     7 and "7" are the same id. Two different ids get the same 64 bits with probability 2^-64.
     """
@@ -178,7 +178,7 @@ def hash_example_ids(values: Sequence[str | int]) -> np.ndarray:
 
 
 def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block:
-    """Return the piece as the gate's columns, and ROW.
+    """Return the piece's rows as columns of the gate's table, and the column ROW.
 
     Args:
         metrics: metrics of the recipe; one without a column is left out.
@@ -262,7 +262,7 @@ def _check_names(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) ->
 
 
 def _hash_column_ids(piece: Piece, name: str) -> np.ndarray:
-    """Return the column as 64-bit ids."""
+    """Return the hashes of a column of ids, int64 (n,)."""
     values = piece.columns[name]
     _check_types(piece, name, IDS, "expected a string or an integer: its name in the data")
     return hash_example_ids(values)

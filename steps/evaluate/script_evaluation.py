@@ -53,7 +53,7 @@ def summarize_channel(name: str, folder: Path) -> Channel:
 
 
 def test_fingerprint(channels: Mapping[str, Channel]) -> str:
-    """Return one hash over all channels that are tested on."""
+    """Return one hash over all channels except TRAIN."""
     hashes = {name: channel["sha256"] for name, channel in channels.items() if name != TRAIN}
     return json_sha256(hashes)
 
@@ -88,9 +88,7 @@ def evaluate_models(options: argparse.Namespace) -> None:
 def _measure_latency(
     options: argparse.Namespace, scoring: Scoring, challenger: Scored
 ) -> Latency | None:
-    """Return the latency of the challenger's inference script; None if the recipe has no sample
-    request.
-    """
+    """Return the latency of the challenger's inference script; None without a sample request."""
     if options.request is None:
         return None
     out = challenger.output / "latency.json"
@@ -118,9 +116,7 @@ def _make_scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring
 def _build_dataset_entry(
     train: str | None, channels: dict[str, Channel], challenger: Scored
 ) -> Dataset:
-    """Return evaluation.json's entry about the data; ``train`` is the train step's fingerprint of
-    its data.
-    """
+    """Return evaluation.json's entry ``dataset``; ``train``: fingerprint of the training data."""
     test = test_fingerprint(channels)
     rows = sum(len(block["example"]) for block in Scores(challenger.table))
     return {
@@ -177,7 +173,7 @@ def _read_description(files: Path) -> dict[str, Any]:
 
 
 def _build_model_entry(description: dict[str, Any]) -> Model:
-    """Return evaluation.json's entry about the model; null for what is not described."""
+    """Return evaluation.json's entry ``model``; fields that ``description`` lacks are None."""
     training = description.get("training", {})
     return {
         "steps": description.get("steps"),

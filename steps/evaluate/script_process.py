@@ -1,4 +1,4 @@
-"""Run a user's evaluation script on one model, in a process of its own.
+"""Run a user's evaluation script on one model, in a separate process.
 
 The script gets what an AWS training job gets: SM_MODEL_DIR, the unpacked archive;
 SM_CHANNEL_<NAME>, a folder per channel; SM_OUTPUT_DATA_DIR, where it writes scores; and its

@@ -44,7 +44,7 @@ def read_metrics(output: Path, wanted: Sequence[str]) -> dict[str, Metric]:
 def count_leaks(
     output: Path, scores: Path, required_counts: Sequence[str], *, grouped: bool
 ) -> Leakage:
-    """Count the scores' examples and groups that were also trained on; null if not reported.
+    """Count the scored examples and groups that are also in the training data; None if unknown.
 
     Args:
         scores: the gate's table.
@@ -52,7 +52,7 @@ def count_leaks(
         grouped: whether the scores have groups of their own.
 
     Raises:
-        DataError: a demanded count was not reported.
+        DataError: a required count was not reported.
     """
     file = find_rows_file(output, TRAIN_EXAMPLES)
     if file is None:

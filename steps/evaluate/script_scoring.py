@@ -240,7 +240,7 @@ def _describe_duplicate(source: Path, error: SameExampleError) -> DataError:
 
 
 def _find_example(source: Path, row: int) -> Any:
-    """Return the example of the row with this number, which must exist."""
+    """Return the value of column ``example`` in row number ``row``, which must exist."""
     return next(
         piece.columns["example"][piece.numbers.index(row)]
         for piece in read_pieces(source)
@@ -259,9 +259,9 @@ def _list_columns(source: Path) -> list[str]:
 def _check_complete(
     file: str, metrics: Iterable[str], names: Iterable[str], columns: Sequence[str]
 ) -> None:
-    """Check that the rows have every metric; raise DataError if not.
+    """Raise DataError unless ``names`` contains every metric.
 
-    ``columns``: the rows' columns, in which a misspelt metric is looked for.
+    ``columns``: the rows' columns, among which the error suggests the nearest name.
     """
     for metric in metrics:
         if metric not in names:

@@ -1,4 +1,4 @@
-"""Time requests to an inference script, in its own process; only writes JSON to OUT.
+"""Time requests to an inference script in its own process; write the latency to OUT as JSON.
 
 python -P served_latency.py MODEL_FOLDER REQUEST_FILE CONTENT_TYPE ACCEPT OUT
 
@@ -84,9 +84,7 @@ class ServedScript:
 
 
 def call_handler(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call the function and return its result; if it requires one more argument, that is a context
-    of None.
-    """
+    """Return the function's result; if it requires one more argument, pass None as the context."""
     needed = [
         p for p in inspect.signature(function).parameters.values()
         if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)

@@ -91,7 +91,7 @@ def evaluate_models(options: argparse.Namespace) -> None:
 def _score_models(
     options: argparse.Namespace, challenger: TrainedModel, test: Dataset, base: Path | None
 ) -> dict[str, Any]:
-    """Write the scores of challenger and champion; return their metrics."""
+    """Write the tables of challenger and champion; return evaluation.json's entries about them."""
     workload, folder = challenger.workload, options.root / "processing/input/champion"
     champion, reason = open_champion(folder, options.champion, challenger, base)
 
@@ -143,9 +143,7 @@ def _score_rows(
 def _score_base(
     options: argparse.Namespace, base: Path, challenger: TrainedModel, test: Dataset
 ) -> dict[str, dict[str, float]]:
-    """Score the model from which the training started, on the same rows; return {BASE_MODEL: its
-    metrics}, and write its table of scores.
-    """
+    """Write the scores of the model from which training started; return {BASE_MODEL: metrics}."""
     workload, name = challenger.workload, challenger.description["workload"]
     source = Source(base, uri=options.base)
     model = partial(source.load_model, workload, name)
@@ -171,8 +169,9 @@ def _build_header(
 
 
 def _hash_manifests(folder: Path, below: str = "") -> str:
-    """Return the hash of all manifests, byte by byte; a dataset's fingerprint covers only what
-    samples depend on.
+    """Return one hash over all bytes of the manifests; ``below``: glob of subfolders, or empty.
+
+    A dataset's fingerprint covers only what samples depend on.
     """
     files = folder.glob(f"{below}manifest-*.json")
     return files_sha256({f.relative_to(folder).as_posix(): file_sha256(f) for f in files})
@@ -201,7 +200,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def measure_test_latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:
-    """Return the latency of samples, one at a time, spread over the test split.
+    """Return the latency of requests with one sample each, spread evenly over the test split.
 
     Measured from stored arrays in memory to outputs in memory, on the model's device, with the
     workload's ``prepare`` included: no network, no parsing.

@@ -21,12 +21,12 @@ TYPES = {float: FiniteFloat, int: int, str: str}
 
 
 def name_threshold_parameter(threshold: str) -> str:
-    """Return a threshold's pipeline parameter, such as ``GateMaxBitsPerByte``."""
+    """Return the name of a threshold's pipeline parameter, such as ``GateMaxBitsPerByte``."""
     return "Gate" + "".join(word.capitalize() for word in threshold.split("_"))
 
 
 def _make_setting(field: Field) -> tuple[Any, Any]:
-    """Return a field of the table of checks as a setting of the recipe: (type, pydantic field)."""
+    """Return (type, pydantic field) of the recipe's setting for a field of the table of checks."""
     bounds = {n: b for n in ("gt", "ge", "lt", "le") if (b := getattr(field, n)) is not None}
     if field.form == "margins":
         of_metrics = dict[str, Annotated[FiniteFloat, Setting(**bounds)]]
@@ -73,9 +73,7 @@ class GateConfig(DeclaredFields):
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Return the thresholds, {``max_<metric>`` or ``min_<metric>``: value}, in the recipe's
-        order.
-        """
+        """Return {``max_<metric>`` or ``min_<metric>``: value} in the recipe's order."""
         return dict(self.__pydantic_extra__)
 
     @property
@@ -119,7 +117,7 @@ class GateConfig(DeclaredFields):
 
     @property
     def value_errors(self) -> list[str]:
-        """Return the errors of values that do not fit together, according to the checks."""
+        """Return the messages about values that the checks refuse, or that no check uses."""
         compared_names = {metric for margins in self.comparisons.values() for metric in margins}
         return [refusal for check in load_checks() if (refusal := check.refuse(self.values))] + [
             f"gate.{name}.{metric}: no check compares it with the champion's; add one, such as "

@@ -66,7 +66,7 @@ def judge_evaluation(options: argparse.Namespace) -> Gate:
 
 
 def read_evaluation(path: Path) -> Any:
-    """Return the evaluation; None, which leads to a rejection, if it is missing or not JSON."""
+    """Return the content of evaluation.json; None, a reason to reject, if missing or not JSON."""
     try:
         return json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:

@@ -54,8 +54,7 @@ def build_model_card(
     metrics: Mapping[str, PipelineVariable],
     details: Mapping[str, Value],
 ) -> Join:
-    """Return the card's content, in one line. Hyperparameters are in the training job, which it
-    names.
+    """Return the card's JSON. It names the training job, which has the hyperparameters.
 
     Args:
         metrics: metric → its value on the test split, a number.
@@ -101,8 +100,7 @@ def build_model_card(
 
 
 def join_json(document: Any) -> Join:
-    """Return ``document`` as JSON in one line; pipeline variables become strings, or numbers in
-    ``Number``.
+    """Return ``document`` as one line of JSON; variables are strings, or numbers in ``Number``.
 
     The value of a variable is not escaped, so it must be an ARN, a URI, a hash or a number.
     """
@@ -165,9 +163,7 @@ writes.
 
 
 class Builder(ModelBuilder):
-    """A ModelBuilder that leaves out empty variables: XGBoost's image takes "" as an entry
-    point.
-    """
+    """A ModelBuilder without empty variables, since XGBoost's image takes "" as an entry point."""
 
     def _script_mode_env_vars(self) -> dict[str, str]:
         """Return ModelBuilder's variables without the empty ones."""
@@ -279,7 +275,7 @@ def register_step(
 
 
 def _check_metadata(count: int, root_uri: str) -> None:
-    """Check the customer metadata now, so that an error does not appear only after the training."""
+    """Raise DefinitionError, before the training, if the customer metadata exceed a limit."""
     if count > MOST_METADATA:
         raise DefinitionError(
             f"step Register: {count} customer metadata entries, but the service accepts "
@@ -298,7 +294,7 @@ def _check_metadata(count: int, root_uri: str) -> None:
 def _make_metrics_source(
     gate: ProcessingStep, evidence: str, uri: PipelineVariable
 ) -> MetricsSource:
-    """Return a file of evidence as a metrics source, with its hash from the record."""
+    """Return the metrics source of the file at ``uri``, with the hash in the gate's record."""
     evidence_sha256 = JsonGet(
         step_name=gate.name, property_file="Record", json_path=f"{evidence}_sha256"
     )

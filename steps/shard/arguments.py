@@ -62,7 +62,7 @@ def find_input_folder(options: argparse.Namespace) -> Path:
 
 
 def build_plan(options: argparse.Namespace, host: str) -> Plan:
-    """Return the plan of an instance.
+    """Return the plan of the instance ``host`` from the job's arguments.
 
     Raises:
         DataError: the output folder is inside the input folder.
@@ -95,7 +95,7 @@ def build_plan(options: argparse.Namespace, host: str) -> Plan:
 
 
 def check_objects(objects: Sequence[RawObject], folder: Path, inputs: Sequence[str]) -> None:
-    """Check that there are raw data files, for each input, and in a known format.
+    """Check that there are raw data files, that each input has some, and that formats are known.
 
     Raises:
         DataError: a file or an input is missing, unknown, or of an unknown format.
@@ -106,9 +106,9 @@ def check_objects(objects: Sequence[RawObject], folder: Path, inputs: Sequence[s
         raise DataError("0 files in the raw input; upload data under data.input")
     folders = {raw.folder for raw in objects}
     if inputs and (differences := sorted(folders ^ {*inputs})):
-        what = "holds no file" if differences[0] in inputs else "is not one of data.inputs"
+        problem = "holds no file" if differences[0] in inputs else "is not one of data.inputs"
         raise DataError(
-            f"{folder / differences[0]}: {what}; there has to be a folder with data for each of "
+            f"{folder / differences[0]}: {problem}; there has to be a folder with data for each of "
             f"{', '.join(sorted(inputs))}, and nothing else"
         )
     readers.refuse_unknown(raw.name for raw in objects if not raw.files)

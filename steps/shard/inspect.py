@@ -89,7 +89,7 @@ def show_samples(dataset: Dataset, count: int) -> None:
 
 
 def verify_split(name: str, dataset: Dataset) -> bool:
-    """Hash every file of the split with a progress bar; return False if a file has changed."""
+    """Check the hash of every file of the split; return whether no file has changed."""
     folder = dataset.folder
     assert isinstance(folder, Path)  # ``open_splits`` created it
     columns = (

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def prepare_output(plan: Plan, hosts: Sequence[str]) -> None:
-    """Create the output's folders, and remove what a killed run of this job left there.
+    """Create the output's folders, and remove files that a killed run of this job left there.
 
     Raises:
         DataError: the output has files of another job.
@@ -110,9 +110,7 @@ def _build_manifest(
 def build_file_contents(
     manifests: Mapping[str, Manifest], plan: Plan, host: str
 ) -> dict[Path, bytes]:
-    """Return the content of the files that must exist at the end, by path, in the order in which
-    they must be written.
-    """
+    """Return {path: content} of the files that complete the output, in the order of writing."""
     out = {}
     # The manifests come last: if a manifest exists, every file that it lists does, too.
     for split in SPLITS:
@@ -125,13 +123,13 @@ def build_file_contents(
 
 
 def write_files(file_contents: Mapping[Path, bytes]) -> None:
-    """Write each file atomically, in the mapping's order."""
+    """Write each file, {path: content}, atomically and in the mapping's order."""
     for path, content in file_contents.items():
         atomic_file.write(path, content)
 
 
 def refuse_foreign_files(plan: Plan, hosts: Sequence[str]) -> None:
-    """Refuse an output with files of another job, which would become part of this dataset.
+    """Check that no manifest is of another job, since its files would become part of this dataset.
 
     Raises:
         DataError: a manifest belongs to an instance of another job.
@@ -170,7 +168,7 @@ REASONS = 3  # number of reasons kept for each file, the first ones
 
 
 class Quarantine:
-    """Writes the bad records of one raw object to ``<folder>/<unit>.jsonl``, as they are found.
+    """Writer of the bad records of one raw object to ``<folder>/<unit>.jsonl``.
 
     A line is ``{"source": …, "line": …, "reason": …, "excerpt": …}``. Without bad records there is
     no file. ``source`` is the name of the raw object, or of one of its files if each file is a
@@ -228,10 +226,10 @@ class Quarantine:
 def check_share(
     objects: Sequence[Counts], limit: float, setting: str = "shard.max_bad_share"
 ) -> None:
-    """Check that not too many of the records are bad; ``setting`` is the limit's name in a recipe.
+    """Check that the share of bad records is at most ``limit``; ``setting``: its name in a recipe.
 
     Raises:
-        DataError: more than the share ``limit`` are; says how many of which objects, and why.
+        DataError: more records are bad; says how many of which objects, and why.
     """
     records = sum(entry.records for entry in objects)
     bad_count = sum(entry.quarantined for entry in objects)

@@ -92,13 +92,13 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
             ]
             records = pa.RecordBatch.from_arrays(arrays, names)
             yield records, keys.split[mask][indices]
-        # Delete the views first: ``forget`` releases memory pages that nothing may access any more.
+        # Delete the views first: nothing may access the memory pages after they are released.
         del part, keys
         sorted_runs.release_runs(files)
 
 
 class _Outlet:
-    """Pack and write the records that one unit has in one split."""
+    """Packer and writer of the records that one unit has in one split."""
 
     def __init__(self, unit: ShardObject, plan: Plan, split: str) -> None:
         self._packer = plan.packing.packer()
@@ -119,7 +119,7 @@ class _Outlet:
         self._writer.finish()
 
     def close(self) -> Part:
-        """Wait until the shards are on the disk; return them and the counts of the output."""
+        """Wait until the shards are on the disk; return the shards and the output's counts."""
         shards = self._writer.close()
         return Part(
             records=self._records,
@@ -131,7 +131,7 @@ class _Outlet:
 
 @functools.lru_cache(1)
 def _read_survey(folder: Path, corpus: str) -> Survey:
-    """Return the survey. It is cached, so that a process reads it once and not for each unit."""
+    """Return the survey in ``folder``. It is cached, so that a process reads it only once."""
     sorted_runs.open_run.cache_clear()
     corpus_survey = shard_progress.read_progress(Survey, STEM, folder)
     if corpus_survey is None or corpus_survey.corpus != corpus:
@@ -140,7 +140,7 @@ def _read_survey(folder: Path, corpus: str) -> Survey:
 
 
 def _round_trip_json(statistics: dict[str, Any]) -> dict[str, Any]:
-    """Return the statistics as they will be after a round trip through JSON.
+    """Return the statistics, converted to JSON and back.
 
     Raises:
         TrainingError: the workload's statistics cannot be written as JSON.

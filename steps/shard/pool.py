@@ -34,7 +34,7 @@ Task = RawObject | ShardObject
 
 
 def begin_task(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
-    """Do all of the task except waiting for the disk; return a function that does the waiting.
+    """Read or pack the task, without waiting for the disk; return a function that waits for it.
 
     See ``read_object.write_sorted_runs`` and ``pack_unit.pack_unit``. They are imported here
     because the process that only waits for its workers does not need Arrow.
@@ -63,7 +63,7 @@ class Pace:
         self._start_time = self._log_time = time.monotonic()
 
     def read(self, size: int) -> None:
-        """Count ``size`` bytes of records read, by their size in memory."""
+        """Add ``size`` bytes of records, measured in memory, to the bytes read."""
         self._read += size
         self.log_if_due()
 
@@ -106,7 +106,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class Pool:
-    """Worker processes that do tasks. They are kept for further calls until the context ends."""
+    """Worker processes that do tasks. They are reused by later calls until the context ends."""
 
     def __init__(self, plan: Plan, processes: int) -> None:
         self._plan, self.processes = plan, processes
@@ -152,7 +152,7 @@ class Pool:
     def _run_in_pool(
         self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
     ) -> Iterator[tuple[Task, str | None]]:
-        """Yield each task as it finishes, with the error in its data or None."""
+        """Yield (task, error in its data or None) for each task as it finishes."""
         if len(self._crew) != count:
             self.__exit__()
             for _ in range(count):
@@ -173,7 +173,7 @@ class Pool:
 
 @contextmanager
 def disk_full_errors(output: Path) -> Iterator[None]:
-    """Translate "no space left" errors of the block.
+    """Replace "no space left" errors that the block raises.
 
     Raises:
         TrainyardError: the file system of ``output`` is full, or its quota is used up.
@@ -191,10 +191,10 @@ def disk_full_errors(output: Path) -> Iterator[None]:
 def _run_in_turn(
     tasks: Iterable[Task], plan: Plan, advance: Callable[[int], None]
 ) -> Iterator[tuple[Task, str | None]]:
-    """Do one task after the other; yield each with the error in its data or None once it is done.
+    """Do one task after the other; yield (task, error in its data or None) when it is done.
 
     While the last files of a task are being written to the disk, the next task starts. It reads no
-    more than the size of one shard until then, because all that waits for the disk is in memory.
+    more than the size of one shard until then, because data that waits for the disk is in memory.
     """
     previous: tuple[Task, Future] | None = None
     with ThreadPoolExecutor(1) as disk:
@@ -228,14 +228,14 @@ class _Hold:
 
 
 def _wait_for_end(task: Task, writing: Future, plan: Plan) -> tuple[Task, str | None]:
-    """Wait until the task is on the disk; return it with the error in its data or None."""
+    """Wait until the task's files are on the disk; return (task, error in its data or None)."""
     with _name_errors(task, plan.output):
         return task, writing.result()
 
 
 @contextmanager
 def _name_errors(task: Task, output: Path) -> Iterator[None]:
-    """Add the task's name to any error raised in the block; translate a full disk's error."""
+    """Add the task's name to errors of the block, and replace those that mean a full disk."""
     try:
         with disk_full_errors(output):
             yield
@@ -256,7 +256,7 @@ class _Worker:
 
     @property
     def busy(self) -> bool:
-        """Return whether the worker has a task to do, or one whose files it still writes."""
+        """Return whether the worker is doing a task, or still writing the files of one."""
         return bool(self.task or self.writing_task)
 
     def send_task(self, task: Task | None) -> None:
@@ -348,8 +348,7 @@ def pack_units(
 def _run_tasks(
     task_word: str, kind: type[Kind], stems: Mapping[TaskKind, str], plan: Plan, pool: Pool
 ) -> dict[TaskKind, Kind]:
-    """Run the tasks; return their progress records. ``stems``: name of each record's file, without
-    suffix.
+    """Run the tasks; return their progress records. ``stems``: {task: stem of its record's file}.
 
     Raises:
         DataError: objects cannot be read, or values are out of range; names up to MAX_OBJECTS.
@@ -360,7 +359,7 @@ def _run_tasks(
 
 
 def read_record(kind: type[Kind], stem: str, plan: Plan) -> Kind:
-    """Return a finished task's record. Raises: TrainyardError: it is missing, or damaged."""
+    """Return a finished task's record; raise TrainyardError if it is missing or damaged."""
     record = shard_progress.read_progress(kind, stem, plan.progress)
     if record is None:
         raise TrainyardError(
@@ -370,12 +369,12 @@ def read_record(kind: type[Kind], stem: str, plan: Plan) -> Kind:
     return record
 
 
-def check_data(damaged: Sequence[str]) -> None:
-    """Check that no task failed because of its data; ``damaged`` contains the messages.
+def check_data(errors: Sequence[str]) -> None:
+    """Check that no task failed because of its data; ``errors``: messages of those that did.
 
     Raises:
-        DataError: ``damaged`` is not empty. The message has up to MAX_OBJECTS of its messages.
+        DataError: ``errors`` is not empty. The message contains up to MAX_OBJECTS of them.
     """
-    if damaged:
-        more = f"; and {len(damaged) - MAX_OBJECTS} more" if len(damaged) > MAX_OBJECTS else ""
-        raise DataError("; ".join(damaged[:MAX_OBJECTS]) + more)
+    if errors:
+        more = f"; and {len(errors) - MAX_OBJECTS} more" if len(errors) > MAX_OBJECTS else ""
+        raise DataError("; ".join(errors[:MAX_OBJECTS]) + more)

@@ -59,7 +59,7 @@ class RawObject:
 
     @property
     def folder(self) -> str:
-        """Return the first folder in the name, or the name itself if it contains none."""
+        """Return the first folder in the name, or the name itself if it has no folder."""
         return self.name.split("/")[0]
 
 
@@ -88,10 +88,11 @@ def list_files(folder: Path) -> list[File]:
     return sorted(data_files)
 
 
-def build_objects(folder: Path, data_files: Iterable[File], settings: str) -> list[RawObject]:
+def build_objects(folder: Path, data_files: Iterable[File], sha256: str) -> list[RawObject]:
     """Return the raw objects that these files below ``folder`` form, the largest first.
 
     Several neighbouring files that are one record each (``WHOLE_SUFFIXES``) form one raw object.
+    ``sha256``: hash of the settings, from which file names are derived.
     """
     data_files = sorted(data_files)
     whole_files = [file for file in data_files if file.name.lower().endswith(WHOLE_SUFFIXES)]
@@ -99,14 +100,14 @@ def build_objects(folder: Path, data_files: Iterable[File], settings: str) -> li
     for group in _group_neighbours(whole_files):
         first, last = group[0].name, group[-1].name
         name = first if len(group) == 1 else f"{first} … {last} ({len(group)} files)"
-        several.append(_make_object(folder, group, name, compute_stem(name, settings)))
+        several.append(_make_object(folder, group, name, compute_stem(name, sha256)))
     single = [
         RawObject(
             file.name,
             folder / file.name,
             file.bytes,
             file.modified_ns,
-            compute_stem(file.name, settings),
+            compute_stem(file.name, sha256),
         )
         for file in data_files
         if not file.name.lower().endswith(WHOLE_SUFFIXES)
@@ -114,9 +115,9 @@ def build_objects(folder: Path, data_files: Iterable[File], settings: str) -> li
     return sorted([*single, *several], key=lambda raw: (-raw.bytes, raw.name))
 
 
-def find_raw_objects(folder: Path, settings: str) -> list[RawObject]:
-    """Return the raw objects of all files below ``folder``."""
-    return build_objects(folder, list_files(folder), settings)
+def find_raw_objects(folder: Path, sha256: str) -> list[RawObject]:
+    """Return the raw objects of all files below ``folder``; ``sha256``: hash of the settings."""
+    return build_objects(folder, list_files(folder), sha256)
 
 
 def _group_neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
@@ -138,12 +139,12 @@ def _group_neighbours(data_files: Sequence[File]) -> Iterator[list[File]]:
 
 
 def _find_first_folder(file: File) -> str:
-    """Return the first folder of the file's path, or "" if it has none."""
+    """Return the first folder of the file's name, or "" if it has no folder."""
     return file.name.rpartition("/")[0].partition("/")[0]
 
 
 def _make_object(folder: Path, group: Sequence[File], name: str, unit: str) -> RawObject:
-    """Return the raw object of several files; its time is a hash of all of them."""
+    """Return one raw object of several files; a hash of names, sizes and times is its time."""
     entries = "".join(f"{file.name}\n{file.bytes} {file.modified_ns}\n" for file in group)
     modified_hash = int.from_bytes(hashlib.sha256(entries.encode()).digest()[:7])
     size = sum(file.bytes for file in group)
@@ -153,7 +154,7 @@ def _make_object(folder: Path, group: Sequence[File], name: str, unit: str) -> R
 
 
 def _iter_entries(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Path, bool]]:
-    """Yield (path below ``folder``, whether it is hidden) of each entry.
+    """Yield (path, whether it is hidden) of each file below ``folder``, and each hidden entry.
 
     ``parents`` are the folders on the way here, to detect a link to one of them. ``Path.rglob`` is
     not used because it silently skips a folder behind a link, and a link to nothing.
@@ -178,11 +179,11 @@ def _iter_entries(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Pat
 
 
 def limit_to_files(
-    all_objects: Iterable[RawObject], own_files: Mapping[str, File], settings: str
+    all_objects: Iterable[RawObject], own_files: Mapping[str, File], sha256: str
 ) -> Iterator[RawObject]:
-    """Yield the raw objects that an instance has if it sees only ``own_files``.
+    """Yield the raw objects, or parts of them, that consist of an instance's ``own_files``.
 
-    An object whose files are only partly there is yielded as a part, with these files.
+    ``sha256``: hash of the settings, from which file names are derived.
     """
     for raw in all_objects:
         names = [name for name in raw.files or (raw.name,) if name in own_files]
@@ -190,7 +191,7 @@ def limit_to_files(
             yield raw
         elif names:
             unit = compute_stem(
-                f"{raw.name}\n{names[0]}", settings
+                f"{raw.name}\n{names[0]}", sha256
             )  # no other instance has this file
             yield _make_object(raw.path, [own_files[name] for name in names], raw.name, unit)
 
@@ -219,9 +220,9 @@ def _make_file(name: str, path: Path) -> File:
     return File(name, status.st_size, status.st_mtime_ns)
 
 
-def compute_stem(name: str, settings: str) -> str:
-    """Return 16 hex digits: the start of the names of all files that belong to ``name``."""
-    return hashlib.sha256(f"{name}\n{settings}".encode()).hexdigest()[:16]
+def compute_stem(name: str, sha256: str) -> str:
+    """Return a hash, 16 hex digits, of ``name`` and the settings' ``sha256``, to name files."""
+    return hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()[:16]
 
 
 # The unit of work that one process packs: a range of the records' hashes.
@@ -229,7 +230,7 @@ def compute_stem(name: str, settings: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ShardObject:
-    """Unit of packing: a range of the records' hashes, and all records in it."""
+    """A unit that one process packs: the records whose hashes are in one range."""
 
     name: str
     folder: str

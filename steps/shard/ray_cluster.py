@@ -60,7 +60,7 @@ class Instances:
 
 
 def read_instances(root: Path) -> Instances:
-    """Read SageMaker's resourceconfig.json. Without it (outside SageMaker) there is one instance.
+    """Return the job's instances from resourceconfig.json; only this one if that file is missing.
 
     If the instances' names cannot be resolved, the instances are processes of one machine. So that
     several jobs can run there, the head's port depends on the job.
@@ -109,7 +109,11 @@ SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
 def running_node(
     instances: Instances, words: Sequence[str], spill: Path, processes: int, message: Path
 ) -> Iterator["Node"]:
-    """Provide this instance's Ray node. It is stopped at the end of the block."""
+    """Provide this instance's Ray node, which is not started yet; stop it at the end of the block.
+
+    ``words``: the job's arguments. ``spill``: folder for objects that do not fit into memory.
+    ``message``: file for the error message.
+    """
     home = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # noqa: S108 (a socket's path is short)
     node = Node(instances, words, home, spill, processes, message)
     try:
@@ -195,7 +199,7 @@ class Node:
             if self._stopped.wait(LOOK_SECONDS):
                 return
         what = "has died here" if self._node else f"did not start within {STARTING} s"
-        # The main thread usually notices the death too, and its error is more specific. So give it
+        # The main thread usually detects the death too, and its error is more specific. So give it
         # time to end this process first.
         if self._stopped.wait(GRACE if self._node else 0):
             return
@@ -213,7 +217,7 @@ class Node:
 
     @property
     def head(self) -> str:
-        """Return the head's ``address:port``."""
+        """Return ``address:port`` of the head's Ray server."""
         address = resolve_address(self.instances.head) or self.instances.head
         return f"{address}:{self.instances.port}"
 
@@ -240,7 +244,7 @@ class Node:
         self._node = None
 
     def follow(self, patience: float) -> None:
-        """Join the head, and do its tasks until the job has ended.
+        """Join the head's cluster, and run Ray's processes until the job has ended.
 
         Raises:
             DataError: the job has failed; the message says why.
@@ -269,9 +273,7 @@ class Node:
 
 
 def keep_loopback(address: str) -> None:
-    """Make Ray keep a loopback address. By default it replaces it by an address that other machines
-    can reach.
-    """
+    """Prevent Ray from replacing a loopback address by one that other machines can reach."""
     if address.startswith(LOOPBACK):
         from ray._private import services
 

@@ -40,7 +40,7 @@ WAVE_BYTES = 256 * 10**6
 LOST_LOOK_SECONDS = 5
 """Seconds between two checks of which instances are in the cluster."""
 END_SECONDS = 30
-"""Seconds within which the instances are told how the job has ended."""
+"""Seconds within which the instances must learn how the job has ended."""
 
 
 def run_as_head(node: Node, options: argparse.Namespace, patience: float) -> None:
@@ -53,8 +53,7 @@ def run_as_head(node: Node, options: argparse.Namespace, patience: float) -> Non
     hosts = node.instances.hosts
     start_head(node)
     instances = [Instance(host) for host in hosts]
-    # What the other instances are told if the block below ends in another way, by a signal or a
-    # bug.
+    # Message for the other instances if the block below ends in another way, by a signal or a bug.
     message = "the job was stopped"
     try:
         _wait_for(hosts, patience)
@@ -78,7 +77,7 @@ def shard_on_cluster(options: argparse.Namespace) -> None:
     """Shard on the Ray cluster at ``options.address``. Its nodes must share input and output."""
     keep_loopback(options.address)
     checkout = Path(__file__).resolve().parents[2]
-    code = [str(checkout / room) for room in ("steps", "training", "trainyard")]
+    code = [str(checkout / name) for name in ("steps", "training", "trainyard")]
     try:
         ray.init(options.address, log_to_driver=False, runtime_env={"py_modules": code})
     except ConnectionError as error:
@@ -117,7 +116,7 @@ def translate_error(error: Exception) -> TrainyardError:
 
 
 def start_head(node: Node) -> None:
-    """Start the head, and connect to it.
+    """Start Ray's head on this instance, and connect to it.
 
     Raises:
         TrainyardError: the head does not start.
@@ -154,7 +153,7 @@ def _wait_for(hosts: Sequence[str], patience: float) -> None:
 
 
 class Program:
-    """The job on several instances.
+    """The steps of the job on several instances.
 
     Args:
         placed: whether an instance's tasks have to run on that instance. False if all nodes share
@@ -191,21 +190,21 @@ class Program:
         ])  # fmt: skip
 
     def _place_task(self, instance: Instance, task: Any, **options: Any) -> Any:
-        """Return the task with options for the node that has to run it."""
-        where = (
+        """Return the Ray task with the options that make the right node run it."""
+        placement = (
             {"resources": {instance.host: 1}} if self._placed else {"scheduling_strategy": "SPREAD"}
         )
-        return task.options(**where, **options)
+        return task.options(**placement, **options)
 
     def _wait_for_all(self, refs: Sequence[Any]) -> list[Any]:
-        """Wait until all tasks are done; return their results. Raises as ``_wait``."""
+        """Wait for all tasks; return their results. Raise TrainyardError if an instance is lost."""
         waiting = [*refs]
         while waiting:
             waiting = self._wait(waiting, len(waiting))
         return ray.get([*refs])
 
     def _wait(self, refs: Sequence[Any], count: int = 1) -> list[Any]:
-        """Wait until ``count`` tasks are done, or for LOST_LOOK_SECONDS; return those not done.
+        """Wait for ``count`` tasks, or for LOST_LOOK_SECONDS; return the unfinished references.
 
         Raises:
             TrainyardError: an instance is lost, so its tasks would wait forever.
@@ -266,7 +265,7 @@ class Program:
         return objects, parts
 
     def _check_disjoint(self, states: Sequence[HostState]) -> None:
-        """Check that no file is on two instances."""
+        """Raise DataError if two instances have the same file."""
         names: dict[str, str] = {}
         for host, state in zip(self._hosts, states, strict=True):
             for file in state.files:
@@ -319,7 +318,7 @@ class Program:
             reads[number].append(result)
         return reads
 
-    def _log_pace(self, what: str, work: Sequence[tuple[Any, Any]]) -> list[Any]:
+    def _log_pace(self, task_word: str, work: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Wait for all tasks, and log the progress; return their results.
 
         ``work`` contains for each task (raw object or unit, reference of the result).
@@ -327,7 +326,7 @@ class Program:
         Raises:
             DataError: tasks failed because of their data; the message names them.
         """
-        pace, tasks = Pace(what, [task for task, _ in work]), {ref: task for task, ref in work}
+        pace, tasks = Pace(task_word, [t for t, _ in work]), {ref: task for task, ref in work}
         waiting = [*tasks]
         while waiting:
             previous, waiting = waiting, self._wait(waiting)
@@ -373,12 +372,12 @@ class Program:
         for counts in self._wait_for_all([refs[0] for refs in duplicates]):
             records.update(counts.records)
             bytes_.update(counts.bytes)
-        # Wait for the marks before anything is gathered, because ``cut`` reads them.
+        # Wait for the marks before anything is gathered, because ``cut_spans`` reads them.
         self._wait_for_all(marks)
         return corpus.build_survey(records, bytes_)
 
     def _list_own_runs(self, corpus: Corpus) -> list[list[OwnRun]]:
-        """Return each instance's runs with their folder and the number of records before them."""
+        """Return for each instance (first folder, run, number of records before it) of its runs."""
         runs_by_place = []
         for runs in corpus.runs:
             own, record_count = [], 0

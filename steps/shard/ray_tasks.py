@@ -47,7 +47,7 @@ instance's runs before it."""
 
 @dataclass(frozen=True)
 class Instance:
-    """An instance on which a task works. Its name selects the folders with its files."""
+    """An instance whose files a task reads and writes: folders are named by ``host``."""
 
     host: str
     words: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ def _read_plan(instance: Instance) -> Plan:
 
 @dataclass(frozen=True)
 class HostState:
-    """State of an instance before anything is read."""
+    """Raw files, settings and disk space of an instance before any record is read."""
 
     files: list[File]
     identity: str
@@ -129,7 +129,7 @@ def read_keys(
 
 @ray.remote
 def find_duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[Any]:
-    """Find the equal records in a range of hashes; ``streams`` has each instance's ``read_keys``.
+    """Find equal records in a range of hashes; ``streams``: each instance's ``read_keys`` result.
 
     Return the counts, then for each instance a bit mask of its records that are left out.
     """
@@ -144,7 +144,7 @@ def find_duplicates(corpus: Corpus, *streams: tuple[Any, np.ndarray]) -> list[An
 def mark_left_out(
     instance: Instance, runs: Sequence[OwnRun], spans: Sequence[tuple[int, int]], *masks: bytes
 ) -> None:
-    """Write to LEFT_OUT which of an instance's records are left out.
+    """Write the file LEFT_OUT, which marks the instance's records that are left out.
 
     ``masks`` has one bit mask for each range of hashes in ``spans``.
     """
@@ -199,7 +199,7 @@ def cut_spans(instance: Instance, runs: Sequence[OwnRun], spans: Sequence[Span])
 def gather_spans(
     instance: Instance, wave: int, spans: Sequence[Span], *pieces: Any
 ) -> list[tuple[str, RunFile]]:
-    """Write the records of an instance's spans as runs; return each run with its first folder.
+    """Write the records of an instance's spans as runs; return (first folder, run) of each.
 
     ``pieces`` are the results of ``cut_spans``: those of the first span from each instance, then
     those of the next span. They are arguments of the task so that Ray starts it when they have
@@ -252,7 +252,7 @@ def finish_instance(
 # It asks for no core, because it must not wait until another task has finished.
 @ray.remote(num_cpus=0)
 def write_ended_file(message: str) -> None:
-    """Write to the instance's ENDED file how the job has ended; "" means success."""
+    """Write the job's error message, or "" for success, to the instance's file ENDED."""
     atomic_file.write(Path(os.environ[ENDED]), json.dumps(message).encode())
 
 
@@ -274,7 +274,7 @@ def compute_spans(units: Sequence[ShardObject]) -> list[Span]:
 
 
 def _serialize_batches(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
-    """Return the batches in Arrow's stream format. Of a slice, only its own rows are included."""
+    """Return the batches in Arrow's stream format, uint8; of a slice, only the slice's rows."""
     sink = pa.BufferOutputStream()
     if batches:
         with pa.ipc.new_stream(sink, batches[0].schema) as stream:

@@ -73,7 +73,7 @@ def write_sorted_runs(
 
 
 class Records:
-    """Reads one raw object: yields its good records with their keys, and quarantines bad ones."""
+    """Iterable over the good records of a raw object with their keys; quarantines the bad ones."""
 
     def __init__(self, raw: RawObject, plan: Plan, quarantine: Quarantine) -> None:
         self.count = 0

@@ -22,10 +22,10 @@ NULL = ODD  # the hash of a missing value
 
 
 def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the hash of each record, uint64 (n,), from the hashes of some of its columns.
+    """Combine the hashes of columns, uint64 (n,) each, into one hash per record, uint64 (n,).
 
-    Records that are equal in these columns have equal hashes. For one column, the hash is that of
-    the column. Two different records have the same hash with a probability of 2^-64.
+    Records that are equal in these columns have equal hashes. For a single column, the hashes are
+    returned unchanged. Two different records have the same hash with a probability of 2^-64.
     """
     out = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
@@ -34,7 +34,7 @@ def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def hash_column(column: pa.Array) -> np.ndarray:
-    """Return the hash of each value, uint64 (n,). A missing value and NaN have a hash too."""
+    """Return the hash of each value of a column, uint64 (n,), also of missing values and NaN."""
     if pa.types.is_floating(column.type):
         return hash_array(column.fill_null(float("nan")).to_numpy(zero_copy_only=False))
     if pa.types.is_integer(column.type):
@@ -61,19 +61,19 @@ def _hash_nulls(hashes: np.ndarray, column: pa.Array) -> np.ndarray:
 def _hash_strings(column: pa.Array) -> np.ndarray:
     """Return the hashes of strings: SHA-256 for those of LONG bytes or more, otherwise SipHash."""
     long = pc.greater_equal(pc.binary_length(column), LONG)
-    which = long.to_numpy(zero_copy_only=False)
+    is_long = long.to_numpy(zero_copy_only=False)
     out = np.empty(len(column), np.uint64)
-    short = column if not which.any() else column.filter(pc.invert(long))
+    short = column if not is_long.any() else column.filter(pc.invert(long))
     # categorize=False, because looking for equal strings is useless here: they are distinct or
     # rarely equal.
-    out[~which] = hash_array(short.to_numpy(zero_copy_only=False), categorize=False)
-    if which.any():
-        out[which] = _compute_digests(*_view_bytes(column.filter(long)))
+    out[~is_long] = hash_array(short.to_numpy(zero_copy_only=False), categorize=False)
+    if is_long.any():
+        out[is_long] = _compute_digests(*_view_bytes(column.filter(long)))
     return out
 
 
 def _view_bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
-    """Return (offsets at which values begin and end, the memory that contains the values)."""
+    """Return (n + 1 offsets that separate the values, the memory that contains the values)."""
     binary = column.cast(pa.large_binary())
     _, offsets, values = binary.buffers()
     ends = np.frombuffer(offsets, np.int64)[binary.offset : binary.offset + len(binary) + 1]
@@ -81,7 +81,7 @@ def _view_bytes(column: pa.Array) -> tuple[np.ndarray, memoryview]:
 
 
 def _view_list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
-    """Return the same as ``_view_bytes`` for lists of numbers; null counts as an empty list."""
+    """Return (offsets, memory) as ``_view_bytes``, for lists of numbers; null is an empty list."""
     widths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     values = column.flatten().to_numpy(zero_copy_only=False)
     # Little-endian, because the bytes of a number have to be the same on every machine.
@@ -90,7 +90,7 @@ def _view_list_bytes(column: pa.ListArray) -> tuple[np.ndarray, memoryview]:
 
 
 def _compute_digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
-    """Return the first 8 bytes of each value's SHA-256, without copying the values."""
+    """Return the first 8 bytes of each value's SHA-256; ``ends``: offsets that separate values."""
     cuts = ends.tolist()
     digests = [hashlib.sha256(content[a:b]).digest()[:8] for a, b in zip(cuts, cuts[1:])]  # noqa: B905
     return np.frombuffer(bytearray().join(digests), "<u8")
@@ -100,7 +100,7 @@ def _compute_digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
 
 
 def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
-    """Return the index into SPLITS for each hash (uint64), uint8.
+    """Return the split of each record, uint8 index into SPLITS, from its key's hash, uint64 (n,).
 
     The lowest hashes are the test split, and the next ones the validation split. So if the test
     share is raised, records move into the test split but never out of it.
@@ -116,6 +116,6 @@ def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float
 
 
 def find_split(key: str | float, validation_share: float, test_share: float) -> str:
-    """Return the name of the split of every record with this key."""
+    """Return the name of the split that records with this key are assigned to."""
     hashes = hash_column(pa.array([key]))
     return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]

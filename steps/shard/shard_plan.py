@@ -18,7 +18,7 @@ FORMAT = 2  # version of the output; raise it if the same settings start to give
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Settings of the job, parsed and checked."""
+    """Parsed arguments of the shard job, paths of one instance, and what is derived from them."""
 
     workload: str
     config: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Plan:
 
     @cached_property
     def packing(self) -> Packing:
-        """Return the packing of records into samples.
+        """Return the workload's packing, which turns records into samples.
 
         Raises:
             TrainingError: the workload does not exist, or one of its settings is wrong.
@@ -87,7 +87,7 @@ class Plan:
 
     @cached_property
     def settings(self) -> str:
-        """Return the SHA-256 over all settings that decide the output."""
+        """Return one SHA-256 of all settings on which the output depends, in hexadecimal."""
         decides = {
             "format": FORMAT,
             "workload": [self.workload, self.config, self.packing.info],

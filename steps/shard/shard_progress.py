@@ -1,4 +1,4 @@
-"""Progress records, by which the job's processes and instances tell each other what they did.
+"""Progress records, which tell the job's processes and instances what has been done.
 
 There is one record for each raw object read, one for the survey, and one for each unit packed. Each
 instance has its own folder of records, even on a file system that several instances share.
@@ -70,13 +70,13 @@ class PackedUnit(Record):
 
 
 def write_progress(record: Record, stem: str, folder: Path) -> None:
-    """Write the record. All files that it names must already have been written."""
+    """Write ``<folder>/<stem>.json``, after all files that the record names have been written."""
     body = record.model_dump_json().encode()
     atomic_file.write(folder / f"{stem}.json", _compute_checksum(body).encode() + b"\n" + body)
 
 
 def read_progress(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
-    """Return the record; None if it is missing, incomplete or damaged."""
+    """Return the record in ``<folder>/<stem>.json``; None if missing, incomplete or damaged."""
     try:
         return parse_record(kind, (folder / f"{stem}.json").read_bytes())
     except FileNotFoundError:
@@ -95,7 +95,7 @@ def parse_record(kind: type[Kind], content: bytes) -> Kind | None:
 
 
 def remove_remains(plan: Plan) -> None:
-    """Remove what an earlier, killed run of the job left on this instance.
+    """Remove the files that an earlier, killed run of the job left on this instance.
 
     The manifests are removed first, because they name the other files. Then follow half-written
     files, progress records and sorted runs.
@@ -108,9 +108,9 @@ def remove_remains(plan: Plan) -> None:
     for folder, pattern in halves.items():
         for half in (plan.output / folder).glob(pattern):
             half.unlink(missing_ok=True)
-    for room in (plan.progress, plan.scratch):
-        shutil.rmtree(room, ignore_errors=True)
-        room.mkdir(parents=True)
+    for path in (plan.progress, plan.scratch):
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
 
 
 def _compute_checksum(body: bytes) -> str:

@@ -42,7 +42,7 @@ class Keys:
 
 
 class RunWriter:
-    """Collects the records of one raw object, and writes a run for every ``limit`` bytes.
+    """Writer of one raw object's records as sorted runs, one for every ``limit`` bytes.
 
     Runs are not flushed to the disk (fsync), because a run's hash is checked before a process other
     than its writer uses it.
@@ -119,7 +119,7 @@ class Run:
         return self._records.slice(start, stop - start)
 
     def find_positions(self, low: int, high: int) -> tuple[int, int]:
-        """Return the positions of the first record that ``select`` returns and after the last."""
+        """Return (start, stop) of the slice of records that ``select`` returns."""
         start = int(np.searchsorted(self._order, np.uint64(low)))
         # END is 2^64, the end of the last range, which does not fit into uint64.
         if high == END:
@@ -141,7 +141,7 @@ open_run = functools.lru_cache(MAPS)(Run)
 
 @dataclass(frozen=True)
 class Part:
-    """Records of some runs in one range of ``order``, unsorted."""
+    """Records of some runs whose ``order`` is in one range, unsorted."""
 
     pieces: Sequence[pa.RecordBatch]
     ranks: np.ndarray
@@ -188,9 +188,7 @@ def read_part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | N
 
 
 def release_runs(runs: Sequence[tuple[Path, int]]) -> None:
-    """Release the memory that ``read_part`` has read. Call it only when its result is no longer
-    used.
-    """
+    """Release the memory that ``read_part`` has read, after its result was used."""
     for path, _ in runs if len(runs) <= MAPS else ():
         open_run(path).forget()
 
@@ -198,9 +196,9 @@ def release_runs(runs: Sequence[tuple[Path, int]]) -> None:
 def read_keys(
     paths: Sequence[Path], spans: Iterable[tuple[int, int]]
 ) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """Yield for each range of hashes the keys of its records, and how many each run has.
+    """Yield (keys of the records, number of records in each run) for each range of hashes.
 
-    The keys are ``order``, ``tie`` and ``size``, one run after the other; the counts are int64.
+    The keys are ``order``, ``tie`` and ``size``, one run after the other; the numbers are int64.
     """
     for low, high in spans:
         counts = np.zeros(len(paths), np.int64)

@@ -29,7 +29,7 @@ AT_ONCE = 1024
 
 
 def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str, Part]:
-    """Write the summary of what a unit wrote to the train split; return the output of each table.
+    """Write the summary of a unit's part of the train split; return {table: its output}.
 
     The unit's shards must be on the disk. ``share`` is the unit's part of the content bytes of all
     units.
@@ -49,7 +49,7 @@ def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> d
 
 
 class _Unit(Folder):
-    """A folder of shards as a dataset that has only the shards of one unit."""
+    """A dataset's folder that contains only the shards of one unit."""
 
     def __init__(self, path: Path, unit: ShardObject, plan: Plan, part: Part) -> None:
         super().__init__(path)
@@ -68,14 +68,14 @@ class _Unit(Folder):
 
 
 def _read_evenly(split: Dataset, count: int) -> Iterable[Samples]:
-    """Yield ``count`` samples at even distances."""
+    """Yield ``count`` evenly spaced samples, in pieces of at most AT_ONCE."""
     for start in range(0, count, AT_ONCE):
         indices = np.arange(start, min(start + AT_ONCE, count))
         yield split.read(indices * len(split) // count)
 
 
 def _write_table(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Samples]) -> Part:
-    """Write samples as shards of one table of the summary; return what was written."""
+    """Write samples as shards of one table of the summary; return the shards and counts."""
     fields = plan.packing.example_fields if table == EXAMPLES else plan.packing.fields
     writer = ShardWriter(plan.output / table, unit.stem, fields, plan.shard_bytes)
     for piece in pieces:
@@ -85,7 +85,7 @@ def _write_table(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Sam
 
 
 def _copy_samples(plan: Plan, train: Part) -> Part:
-    """Copy all samples, as whole shard files, so that their order in a dataset stays the same."""
+    """Copy all shard files, so that samples keep their order in a dataset; return the output."""
     for file in train.shards.file:
         values = [f"{file.removesuffix('.npy')}.{field}.npy" for field in train.shards.values]
         for name in (file, *values):

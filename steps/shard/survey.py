@@ -81,7 +81,7 @@ class Survey(Record):
 
 
 def corpus_sha256(objects: Sequence[RawObject], plan: Plan) -> str:
-    """Return a hash of the raw objects and the settings."""
+    """Return a SHA-256 of the settings and of the raw objects' names, sizes and times."""
     entries = sorted([raw.name, raw.bytes, raw.modified_ns] for raw in objects)
     return json_sha256([plan.settings, entries])
 
@@ -89,7 +89,7 @@ def corpus_sha256(objects: Sequence[RawObject], plan: Plan) -> str:
 def iter_hash_ranges(
     count: int, first: int = 0, last: int | None = None
 ) -> Iterator[tuple[int, int]]:
-    """Yield (low, high) of ranges ``first`` to ``last`` - 1 of ``count`` equal ranges."""
+    """Yield (low, high) of the ``count`` equal ranges of hashes from ``first`` to ``last`` - 1."""
     for number in range(first, count if last is None else last):
         yield -(-number * END // count), -(-(number + 1) * END // count)
 

@@ -64,9 +64,9 @@ class Corpus:
         """For each instance (rank, run) of its runs."""
 
     def list_ranges(self, part: int = 0, parts: int = 1) -> list[tuple[int, int]]:
-        """Return the ranges of hashes to survey one after the other.
+        """Return the ranges of hashes, (low, high), to survey one after the other.
 
-        They are those of one of ``parts`` equal parts of all hashes.
+        They cover part number ``part`` of ``parts`` equal parts of all hashes.
         """
         records = sum(run.records for runs in self.runs for _, run in runs)
         count = -(-records // (ROWS * parts)) or 1
@@ -117,7 +117,7 @@ class Corpus:
         return out
 
     def build_survey(self, records: Mapping[int, int], bytes_: Mapping[int, int]) -> Survey:
-        """Return the survey; ``records`` and ``bytes_`` count the duplicates by rank."""
+        """Return the survey; ``records`` and ``bytes_`` have the duplicates' counts by rank."""
         by_folder = self._plan.by_folder
         total: Counter[str] = Counter({"": 0} if not by_folder else {})
         for number, raw in enumerate(self.objects):

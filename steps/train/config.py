@@ -123,7 +123,7 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def mounted_fields(self) -> list[str]:
-        """Return the names of the fields that contain a file system, which needs a VPC."""
+        """Return the names of the fields that contain a file system; each needs a VPC."""
         own_fields = [f"file_systems.{name}" for name in self.file_systems]
         return [*(["fsx"] if self.fsx else []), *own_fields]
 
@@ -183,14 +183,14 @@ class TrainStepConfig(ScriptSettings):
 
     @property
     def tuning(self) -> Tuning:
-        """Return the setting of which weights are trained, as it is passed to the job."""
+        """Return the job's setting that says which weights are trained."""
         return Tuning(adapters=self.adapters, freeze=self.freeze)
 
     @property
     def watching(self) -> Watching:
         """Return ``watch`` as it is passed to the job: with the job's maximum runtime filled in.
 
-        The runtime is the planned duration of the rule ``cost_beyond_plan``, unless it has one.
+        The runtime is the planned duration of the rule ``cost_beyond_plan``, unless that is set.
         """
         cost = self.watch.cost_beyond_plan
         if cost.planned_minutes is not None:

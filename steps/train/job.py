@@ -52,7 +52,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
 
 
 def read_config(options: argparse.Namespace) -> TrainConfig:
-    """Return the hyperparameters with their types.
+    """Return the hyperparameters in the options, converted to their types.
 
     Raises:
         TrainingError: a value is wrong or missing. The message has its name, its value and what was
@@ -89,7 +89,7 @@ def run_training(options: argparse.Namespace, steps: list[int]) -> None:
 
 
 def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of ``training.session.JobSettings``, from the hyperparameters.
+    """Return the fields of ``training.session.JobSettings`` as a dict, from the options.
 
     Raises:
         TrainingError: a value is wrong; the message names it.
@@ -119,7 +119,7 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def report_failure(error: TrainyardError, failure: Path) -> None:
-    """Report the error as ``job_main`` does, but not a lost rank that torchrun restarts."""
+    """Report the error as ``job_main`` does, but only print one after which torchrun restarts."""
     attempt = Attempt.read()
     if attempt.is_restarted_after(error):
         print(f"error: {error}", flush=True)

@@ -28,8 +28,8 @@ from trainyard.common.errors import DefinitionError
 
 
 def make_s3_channel(name: str, uri: str | PipelineVariable, input_mode: str) -> Channel:
-    """Return a channel whose whole prefix goes to every node. ``Channel``, not ``InputData``: the
-    latter forces File over FastFile.
+    """Return a channel that gives every node the whole prefix ``uri``. It is not an ``InputData``,
+    which would force File instead of FastFile.
     """
     return Channel(
         channel_name=name,
@@ -55,7 +55,7 @@ def iter_start_channels(config: TrainStepConfig) -> Iterator[Channel]:
 
 
 def make_split_channel(config: TrainStepConfig, splits: Splits, split: str) -> Channel:
-    """Return the channel of ``split``'s shards, from S3 or the file system that mirrors it."""
+    """Return the channel of a split's shards, from S3 or the file system that mirrors S3."""
     if config.fsx:
         # The data repository association shows <root>/runs/<execution id>/shard/<split> here.
         runs = f"{config.fsx.directory_path}/runs"
@@ -95,7 +95,7 @@ DRIVERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The parts of a training job's request that depend on what is trained."""
+    """The parts of a training job's request that depend on the loop or script that runs."""
 
     source_code: SourceCode
     distributed: DistributedConfig
@@ -108,9 +108,9 @@ class Program:
 
 
 class OwnDriver:
-    """Mixin that runs one of AWS's drivers by ours, which passes SIGTERM on to the ranks.
+    """Mixin that starts one of AWS's drivers by ours, which passes SIGTERM on to the ranks.
 
-    AWS's drivers are in the folder above it in the container.
+    In the container, AWS's drivers are in the folder above ours.
     """
 
     @property
@@ -125,19 +125,19 @@ class OwnDriver:
 
 
 class SignalledTorchrun(OwnDriver, Torchrun):
-    """Starts the loop's ranks with torchrun."""
+    """Torchrun for the loop's ranks, whose driver passes SIGTERM on to them."""
 
     driver: str = DRIVERS["torchrun"]
 
 
 class SignalledMPI(OwnDriver, MPI):
-    """Starts the loop's ranks with mpirun."""
+    """MPI for the loop's ranks, whose driver passes SIGTERM on to them."""
 
     driver: str = DRIVERS["mpi"]
 
 
 class ScriptDriver(OwnDriver, DistributedConfig):
-    """Runs AWS's driver, or the user's own, and adds files to the model: ``steps/train/driver``.
+    """Configuration of our driver (``steps/train/driver``), which runs AWS's or the user's driver.
 
     The fields are sent to the container as distributed.json. AWS's drivers read the first two.
     """

@@ -46,7 +46,7 @@ class TuningResult:
 
     @property
     def about(self) -> dict[str, str | PipelineVariable]:
-        """Return the metadata on the search for the model registry."""
+        """Return the metadata about the search that is registered with the model."""
         return {"best_training_job": self.training_job, "trainings_compared": self.trial_count}
 
 
@@ -105,8 +105,8 @@ def train_step(
         tuning_result: the best training that a search has found. The step trains with its values,
             and continues from its last checkpoint: its checkpoints are below its job's name.
     """
-    house = context.wheels("train")
-    wheels = [make_s3_channel("wheels", house, "File")] if house else []
+    wheels_uri = context.wheels("train")
+    wheels = [make_s3_channel("wheels", wheels_uri, "File")] if wheels_uri else []
     checkpoints: str | PipelineVariable = f"{context.root_uri}/checkpoints/{checkpoint_key}"
     if tuning_result:
         checkpoints = Join(on="/", values=[checkpoints, tuning_result.training_job])

@@ -1,4 +1,4 @@
-"""Settings of the train step that are for a training script of the user's own."""
+"""Settings of the train step for a user's training script."""
 
 import json
 import re
@@ -60,7 +60,7 @@ MOST_ARGUMENTS, LONGEST_NAME, LONGEST_VALUE = 100, 256, 2500
 
 @dataclass(frozen=True)
 class Project:
-    """A folder that is sent to a job, and the names of those of its files that have a role."""
+    """A folder of the user's that is sent to a job, and the names of its files with a role."""
 
     files: Mapping[str, bytes] = field(repr=False)
     """Content of each file, by its relative path with forward slashes."""
@@ -209,5 +209,5 @@ def check_channel_name(name: str) -> None:
 
 
 def format_hyperparameter(value: Any) -> str:
-    """Return a value as the service accepts it and AWS's drivers parse it: a string, or JSON."""
+    """Return a value as a string: unchanged if it is one, otherwise as JSON, for AWS's drivers."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -45,7 +45,7 @@ REQUESTS_PER_PASS = 16
 
 
 class Part(NamedTuple):
-    """Output lines of one part."""
+    """Output lines for one batch of records."""
 
     scores: list[bytes]
     quarantined_lines: list[bytes]
@@ -53,7 +53,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """All that a raw object's result depends on, except the object itself."""
+    """The model and settings on which the scores of a raw object depend."""
 
     served_model: ServedModel
     columns: Mapping[str, Column]
@@ -62,7 +62,7 @@ class Scoring:
     output: Path
 
     def build_output_paths(self, raw: RawObject) -> tuple[Path, Path]:
-        """Return the paths of the object's scores and quarantine files. They need not exist."""
+        """Return the paths of the object's files of scores and of quarantined records."""
         name = raw.unit if raw.files else raw.name
         return self.output / f"scores/{name}.jsonl", self.output / f"quarantine/{raw.unit}.jsonl"
 
@@ -111,7 +111,7 @@ class Scoring:
                 yield Batch(batch.records[rows], batch.lines[rows], bad_records)
 
     def _score_batch(self, raw: RawObject, batch: Batch) -> Part:
-        """Score the records of a batch, with requests like those to an endpoint."""
+        """Return a batch's output lines; its records are scored like requests to an endpoint."""
         names = batch.records.schema.names
         values = [
             to_json_values(self.columns.get(name, Column("category")), batch.records.column(name))

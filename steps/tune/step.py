@@ -38,7 +38,7 @@ SCALES = {"linear": "Linear", "log": "Logarithmic"}
 
 
 class TuneStep(ConfigurableRetryStep):
-    """A step of type Tuning with a request that we build."""
+    """A pipeline step of type Tuning, for a request of CreateHyperParameterTuningJob."""
 
     def __init__(
         self, request: dict[str, Any], context: StepContext, train: TrainingStep, **about: str
@@ -84,12 +84,12 @@ def make_tune_step(
     loop: TrainConfig | None,
     extend_folder: Callable[[str, dict[str, bytes]], str],
 ) -> TuneStep:
-    """Return the search over ``train``, which is the train step with the recipe's own values.
+    """Return the tune step; its trainings are like ``train``, the step with the recipe's values.
 
     Args:
         loop: the loop's settings; None for a script.
-        extend_folder: (URI of a folder of the definition's, further files) → URI of a folder with
-            both.
+        extend_folder: function that takes the URI of a folder and further files, {name: content},
+            and returns the URI of a folder with both.
     """
     request = dict(train.arguments)
     hyperparameters = request["HyperParameters"]
@@ -134,7 +134,7 @@ def make_tune_step(
 
 
 def find_best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
-    """Return the search's best training job with its values of the searched hyperparameters."""
+    """Return the search's best training job, with its values of the searched hyperparameters."""
     best = tune.properties.BestTrainingJob
     values = {name: best.TunedHyperParameters[name] for name in ranges}
     trial_count = tune.properties.TrainingJobStatusCounters.Completed.to_string()
@@ -144,9 +144,7 @@ def find_best_training(tune: TuneStep, ranges: Iterable[str]) -> TuningResult:
 def _add_starter(
     channel: dict[str, Any], extend_folder: Callable[[str, dict[str, bytes]], str]
 ) -> dict[str, Any]:
-    """Return the channel; in the drivers' channel, the folder also contains the program that starts
-    them.
-    """
+    """Add the program that starts the drivers to their channel; return other channels unchanged."""
     if channel["ChannelName"] != Path(DRIVERS).name:
         return channel
     source = channel["DataSource"]["S3DataSource"]

@@ -62,7 +62,7 @@ Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
 
 def _iter_formats() -> Iterator[tuple[str, Reader]]:
-    """Yield (suffix, reader) of each module with ``SUFFIXES``, including compressed suffixes."""
+    """Yield (suffix, reader) for each suffix, with and without compression, of the modules here."""
     for module_info in iter_modules(__path__):
         module = import_module(f"{__name__}.{module_info.name}")
         for suffix in getattr(module, "SUFFIXES", ()):

@@ -55,7 +55,7 @@ def build_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
 def build_parsed_schema(
     columns: Mapping[str, "Column"], integers: pa.DataType | None = None
 ) -> pa.Schema:
-    """Return the schema for parsers: numbers keep their type, and all else is parsed as strings.
+    """Return the schema for parsers: numbers have their type, and all other columns are strings.
 
     With ``integers``, columns of integers are parsed as this type. Categories are parsed as strings
     and encoded later, because that is faster than the dictionaries of pyarrow's CSV parser.
@@ -72,7 +72,7 @@ def combine_chunks(column: pa.ChunkedArray) -> pa.Array:
 
 
 def encode_category(column: pa.Array, kind: str) -> pa.Array:
-    """Return a category's strings as a dictionary, and any other column as it is."""
+    """Dictionary-encode a column of kind ``category``; return a column of another kind as it is."""
     return column.dictionary_encode() if kind == "category" else column
 
 
@@ -101,9 +101,7 @@ def make_row_excerpt(records: pa.RecordBatch, row: int) -> str:
 
 
 def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
-    """Return the batch with some records moved to ``Batch.bad_records``; ``reasons``: {row:
-    reason}.
-    """
+    """Return the batch with the rows in ``reasons``, {row: reason}, moved to its bad records."""
     if not reasons:
         return batch
     lines, records = batch.lines, batch.records
@@ -117,7 +115,7 @@ def reject_records(batch: Batch, reasons: Mapping[int, str]) -> Batch:
 
 
 def decode_dictionary(array: pa.Array) -> pa.Array:
-    """Return the array with a dictionary replaced by its values; any other array as it is."""
+    """Return a dictionary-encoded array decoded, and any other array as it is."""
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 

@@ -55,11 +55,11 @@ MICROSECOND = timedelta(microseconds=1)
 
 
 class BadRecord(ValueError):
-    """Reason why a record cannot be used. The readers catch it and turn it into a ``Bad``."""
+    """Error whose message says why a record cannot be used. Readers turn it into a ``Bad``."""
 
 
 class Number(str):
-    """A number as JSON has it: a text with any number of digits, so that it is not rounded yet."""
+    """A number as JSON text, with any number of digits, so that it is not rounded yet."""
 
     __slots__ = ()
 
@@ -119,7 +119,7 @@ def convert_field(name: str, column: "Column", field: bytes) -> Any:
 
 
 def parse_text(name: str, column: "Column", text: str) -> Any:
-    """Return the value of a text; for the kinds text and category, that is the text itself.
+    """Parse a text by the column's kind; for the kinds text and category, return it unchanged.
 
     Raises:
         BadRecord: the text is not a value of the column's kind.
@@ -232,7 +232,7 @@ def convert_number(column: "Column", value: float | Number, label: str) -> float
 def build_row_batch(
     rows: Sequence[Sequence[Any]], columns: Mapping[str, "Column"]
 ) -> pa.RecordBatch:
-    """Return rows that ``convert_json_row`` or ``convert_csv_row`` returned as a record batch."""
+    """Return a record batch of rows from ``convert_json_row`` or ``convert_csv_row``."""
     kinds = build_schema(columns)
     arrays = [pa.array([row[i] for row in rows], kind) for i, kind in enumerate(kinds.types)]
     return pa.RecordBatch.from_arrays(arrays, schema=kinds)
@@ -290,15 +290,13 @@ def check_limits(batches: Iterator[Batch], columns: Mapping[str, "Column"]) -> I
 
     The rules are ``Column.limit`` and ``Column.refuse``.
     """
-    picky = {n: c for n, c in columns.items() if c.limit < inf or c.refuse is not None}
+    limited = {n: c for n, c in columns.items() if c.limit < inf or c.refuse is not None}
     for batch in batches:
-        yield _reject_invalid_records(batch, picky)
+        yield _reject_invalid_records(batch, limited)
 
 
 def _reject_invalid_records(batch: Batch, columns: Mapping[str, "Column"]) -> Batch:
-    """Return the batch with records that break a rule of a column moved to
-    ``Batch.bad_records``.
-    """
+    """Return the batch with records that break a rule of a column moved to its bad records."""
     reasons: dict[int, str] = {}
     # In reverse, so that the first of several bad columns is named.
     for name, column in reversed(list(columns.items())):
@@ -326,7 +324,7 @@ def _reject_invalid_records(batch: Batch, columns: Mapping[str, "Column"]) -> Ba
 
 
 def decode_text(raw: bytes, label: str = "the record is") -> str:
-    """Return the text; raise ``BadRecord`` if it is not UTF-8."""
+    """Return ``raw`` as text; raise ``BadRecord``, beginning with ``label``, if it is not UTF-8."""
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -334,7 +332,7 @@ def decode_text(raw: bytes, label: str = "the record is") -> str:
 
 
 def show_value(value: Any) -> str:
-    """Return the value for a message: at most 41 characters, all of which can be encoded."""
+    """Return the value as text for a message: at most 41 characters, all of them encodable."""
     text = str(value) if isinstance(value, float | Number | Decimal) else ascii(value)
     return text if len(text) <= 40 else f"{text[:40]}…"
 
@@ -370,7 +368,7 @@ def convert_numbers(name: str, column: "Column", values: Sequence[Any]) -> list[
     """Return a list of finite numbers in the column's type.
 
     Raises:
-        BadRecord: an element is not one, or the list does not have the column's length.
+        BadRecord: an element is not a finite number, or the list's length is not the column's.
     """
     elements = []
     for index, value in enumerate(values):
@@ -386,7 +384,7 @@ def convert_numbers(name: str, column: "Column", values: Sequence[Any]) -> list[
 
 
 def parse_array(name: str, column: "Column", text: str) -> list[float]:
-    """Return the numbers of a text that is a JSON array, as ``convert_numbers`` does."""
+    """Return the numbers of a JSON array in ``text``; raise ``BadRecord`` if it is not one."""
     try:
         values = json.loads(text, parse_int=Integer, parse_float=Number)
     except (ValueError, RecursionError):

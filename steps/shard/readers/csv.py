@@ -4,7 +4,7 @@
 lines are skipped. A record's number is that of the line in which it begins. If a quote joins
 several lines to one record, and that record has another number of fields than the header, only its
 first line is a bad record, and the next line is read as the beginning of another one. Otherwise a
-stray quote would swallow the text up to the next quote.
+stray quote would include the text up to the next quote.
 """
 
 import csv
@@ -175,9 +175,7 @@ def _parse_windows(
 
 
 def _shorten_record(window: Window, dialect: Dialect, count: LineCount) -> None:
-    """Replace the record in the window, which is too long, by a few bytes that continue in the same
-    way.
-    """
+    """Replace the too long record in the window by a few bytes that parse on in the same way."""
     count.add(window.data, window.start, window.stop)
     rest = dialect.shorten_record(window.data, window.start, window.stop)
     window.start = window.stop
@@ -185,7 +183,7 @@ def _shorten_record(window: Window, dialect: Dialect, count: LineCount) -> None:
 
 
 class StrayQuote(BadRecord):
-    """A quote that most likely swallows lines by mistake. Only the first line is a bad record."""
+    """Error about a quote that probably includes lines by mistake; only its first line is bad."""
 
 
 @dataclass(frozen=True)
@@ -225,8 +223,9 @@ class Table:
         return merge_batches(batches) if batches else make_bad_batch([], self.columns)
 
     def parse_fast(self, data: bytearray, start: int, stop: int, line: int) -> Batch | None:
-        """Return all records in this part, which begins in ``line``; None when one may be bad, or
-        it does not end at ``stop``.
+        """Return all records of ``data[start:stop]``, which begins in line number ``line``.
+
+        Return None if a record may be bad, or may continue after ``stop``.
         """
         if not 0 < stop - start <= MAX_RECORD_BYTES or data.find(b"\0", start, stop) >= 0:
             return None
@@ -253,13 +252,13 @@ class Table:
         records = pa.RecordBatch.from_arrays(arrays, schema=build_schema(self.columns))
         if lacks_required(records, self.columns):
             return None
-        # Where pyarrow found another number of records than the dialect, a quote may have swallowed
+        # If pyarrow found another number of records than the dialect, a quote may have included
         # lines.
         lines = self.dialect.find_record_lines(data, start, stop, line, len(records))
         return None if lines is None else Batch(records, lines, [])
 
     def _parse(self, data: bytearray, start: int, stop: int) -> pa.Table:
-        """Parse with pyarrow; raise ``ValueError`` when anything is wrong."""
+        """Return the part's records, parsed by pyarrow; raise ``ValueError`` if one may be bad."""
         plain, decimals = (
             build_parsed_schema(self.columns),
             build_parsed_schema(self.columns, DECIMALS),
@@ -277,7 +276,7 @@ class Table:
         return table
 
     def _parse_as(self, fields: pa.Schema, data: bytearray, start: int, stop: int) -> pa.Table:
-        """Parse as one block, with the types of ``fields``; otherwise like ``_parse``."""
+        """Parse the part as one block with the types of ``fields``. Raises as ``_parse``."""
         part = memoryview(data)[start:stop]
         probe = self._probe if data.find(b'"', start, stop) >= 0 else b""
         table = pyarrow.csv.read_csv(
@@ -294,7 +293,7 @@ class Table:
 
     @cached_property
     def _unique_names(self) -> list[str]:
-        """Return the header's names, with those that are not declared replaced by unique ones."""
+        """Return the header's names, with a unique placeholder for each that is not declared."""
         return [name if name in self.columns else f"\0{i}" for i, name in enumerate(self.names)]
 
     @cached_property

@@ -65,9 +65,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer, parse_fl
 
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
-    """Yield the objects in the order of their lines. Raises the errors of
-    ``raw_bytes.read_windows``.
-    """
+    """Yield the objects in order. Raises the errors of ``raw_bytes.read_windows``."""
     yield from read_lines(path, columns, parse_fast, parse_exactly)
 
 
@@ -104,7 +102,7 @@ def _find_object_lines(block: Block) -> np.ndarray | None:
 
 
 def _parse_block(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Parse with pyarrow; raise ``ValueError`` if anything is wrong."""
+    """Return the block's records, parsed by pyarrow; raise ``ValueError`` if one may be bad."""
     plain, decimals = _parse_schema(columns), _parse_schema(columns, DECIMALS)
     try:
         return _parse_as(plain, block, columns)
@@ -115,7 +113,7 @@ def _parse_block(block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatc
 
 
 def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) -> pa.RecordBatch:
-    """Parse as one block, with the types of ``fields``; otherwise like ``_parse_block``."""
+    """Parse the block with the types of ``fields``. Raises as ``_parse_block``."""
     # A category may be written as a string, integer or boolean. Its first value decides the type;
     # pyarrow refuses the block if others differ.
     kinds = dict(zip(columns, fields.types, strict=True))
@@ -145,9 +143,7 @@ def _parse_as(fields: pa.Schema, block: Block, columns: Mapping[str, "Column"]) 
 def _parse_schema(
     columns: Mapping[str, "Column"], integers: pa.DataType | None = None
 ) -> pa.Schema:
-    """Return the schema to parse with. Unlike in ``build_parsed_schema``, lists are parsed as
-    arrays.
-    """
+    """Return the schema to parse with: ``build_parsed_schema``, but lists as arrays."""
     lists = {n: record_type(column) for n, column in columns.items() if column.kind == "list"}
     return pa.schema(
         [(f.name, lists.get(f.name, f.type)) for f in build_parsed_schema(columns, integers)]

@@ -124,7 +124,7 @@ def _check_types(path: Path, file_schema: pa.Schema, columns: Mapping[str, "Colu
 
 
 def _choose_batch_rows(metadata: pa.parquet.FileMetaData, columns: Mapping[str, "Column"]) -> int:
-    """Return how many rows take about ``CHUNK_BYTES``, in the group with the largest rows."""
+    """Return a batch's number of rows: about ``CHUNK_BYTES`` in the group with the largest rows."""
     row_bytes = float(INDEX_BYTES * len(columns))
     for g in range(metadata.num_row_groups):
         size = sum(
@@ -297,8 +297,7 @@ def _convert_lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arr
 
 
 def _convert_timestamps(name: str, array: pa.Array) -> tuple[pa.Int64Array, dict[int, str]]:
-    """Return microseconds since 1970 in UTC, and {row: reason} of times outside the years 1 to
-    9999.
+    """Return microseconds since 1970 in UTC, and {row: reason} of those not in years 1 to 9999.
 
     Fractions of a microsecond are cut off, towards the past.
     """

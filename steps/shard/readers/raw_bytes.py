@@ -61,7 +61,7 @@ class Window:
         return self.stop - self.start
 
     def put(self, content: bytes) -> None:
-        """Add content after the unread part, which moves to the beginning of the buffer."""
+        """Move the unread part to the beginning of the buffer, and append ``content`` to it."""
         self._make_room(len(content))
         self.data[self.stop : self.stop + len(content)] = content
         self.stop += len(content)
@@ -85,7 +85,7 @@ class Window:
 
 
 def find_line_ends(data: bytes | bytearray, start: int, stop: int) -> np.ndarray:
-    """Return the positions after each line end of a part, counted from ``start``, int64.
+    """Return the position after each line end in ``data[start:stop]``, from ``start``, int64.
 
     A line ends with a line feed, a carriage return, or both.
     """
@@ -98,7 +98,7 @@ def find_line_ends(data: bytes | bytearray, start: int, stop: int) -> np.ndarray
 
 @dataclass
 class LineCount:
-    """Counts the lines of a file that is read in parts."""
+    """Counter of the lines of a file that is read in parts."""
 
     next: int = 1
     """Number of the line in which the next part begins."""
@@ -106,7 +106,7 @@ class LineCount:
     """Whether the previous part ended with a carriage return, so that its line feed may follow."""
 
     def find_line_number(self, data: bytes | bytearray, start: int) -> int:
-        """Return the number of the line at ``start``, which is where the next part begins."""
+        """Return the number of the line at ``start``, the position where the next part begins."""
         return self.next - (self._ends_in_return and data[start] == LF)
 
     def add(self, data: bytes | bytearray, start: int, stop: int) -> None:
@@ -122,7 +122,7 @@ class LineCount:
 
 
 def read_windows(path: Path) -> Iterator[Window]:
-    """Yield the same window again and again, each time filled with the next decompressed chunk.
+    """Yield one and the same window repeatedly, each time with the next decompressed chunk.
 
     A byte order mark at the file's start is dropped. At least one window is yielded. The last one
     contains only what the caller left unread of the previous one.
@@ -244,5 +244,5 @@ def _copy_excerpt(window: Window) -> bytes:
 
 
 def make_too_long_record(number: int, start: bytes) -> Bad:
-    """Return the ``Bad`` of a record that is longer than the maximum."""
+    """Return the ``Bad`` of a record that is too long; ``start``: the record's first bytes."""
     return Bad(number, f"longer than {MAX_RECORD_BYTES} bytes", make_excerpt(start))

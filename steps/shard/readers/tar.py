@@ -96,16 +96,16 @@ class Sample:
             return Bad(number, f"{error}; the sample has {', '.join(self.names)}", self.key)
         return Row(number, values, sum(map(len, self.contents.values())))
 
-    def add(self, end: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def add(self, suffix: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Add the content of a member with a declared suffix.
 
         If it occurs twice or is too long, the sample becomes bad.
         """
         file = archive.extractfile(member)
-        if end in self.names:
+        if suffix in self.names:
             self.reason = f"member {member.name!r} occurs twice"
         elif file and member.size <= raw_bytes.MAX_RECORD_BYTES:
-            self.contents[end] = file.read()
+            self.contents[suffix] = file.read()
         else:
             self.reason = (
                 f"member {member.name!r} is longer than {raw_bytes.MAX_RECORD_BYTES} bytes"
@@ -147,5 +147,5 @@ def _iter_rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Ite
 
 
 def _list_suffixes(column: str) -> list[str]:
-    """Return the suffixes that a column ``jpg;png`` can be read from."""
+    """Return the suffixes in a column's name, such as ``jpg;png``, from which it can be read."""
     return column.lower().split(";")

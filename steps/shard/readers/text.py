@@ -74,9 +74,10 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
 def read_lines(
     path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Iterator[Batch]:
-    """Parse every block of lines with ``fast``; if that refuses a block, try smaller parts.
+    """Yield the file's records, parsed block by block with ``fast``.
 
-    A part that is small already is parsed with ``exact``, line by line.
+    If ``fast`` refuses a block, try smaller parts, and parse the smallest with ``exact``, line by
+    line.
     """
     for block in read_line_blocks(path):
         if isinstance(block, Bad):
@@ -129,9 +130,7 @@ def parse_exactly(block: Block, columns: Mapping[str, "Column"]) -> Batch:
 
 
 def refuse_nul(raw: bytes) -> None:
-    """Raise ``BadRecord`` if there is a NUL byte: text has none, but a truncated file or binary
-    data may.
-    """
+    """Raise ``BadRecord`` for a NUL byte, the sign of a truncated file or of binary data."""
     if b"\0" in raw:
         raise BadRecord(
             "contains a NUL byte; was the file truncated in writing, or is it not UTF-8 text?"
@@ -224,7 +223,7 @@ TAILS_BYTES = (64 << 10, 4 << 20)
 
 @dataclass(frozen=True)
 class Dialect:
-    """CSV with this delimiter, which is one byte."""
+    """Finder of record ends in CSV with a delimiter of one byte."""
 
     delimiter: str
 
@@ -240,7 +239,7 @@ class Dialect:
         return re.compile(f"{record}(?:\r\n|\r|\n|\\Z)".encode())
 
     def find_end(self, data: Data, start: int, stop: int) -> tuple[int, bool]:
-        """Return the end of the record at ``start``, and whether its quotes are closed there."""
+        """Return (end of the record at ``start``, whether its quotes are closed there)."""
         match = self._record.match(data, start, stop)
         assert match, "the pattern also matches nothing"
         return match.end(), match.lastgroup is None
@@ -295,9 +294,7 @@ class Dialect:
     def _find_record_starts(
         self, data: Data, start: int, stop: int, ends: np.ndarray
     ) -> np.ndarray:
-        """Return the start of each record in a part, from ``start``; ``ends``: the part's line
-        ends.
-        """
+        """Return each record's start, from ``start``; ``ends``: positions after line ends."""
         codes = np.frombuffer(data, np.uint8)[start:stop]
         quotes = np.flatnonzero(codes == QUOTE)
         opening = quotes[::2]
@@ -329,7 +326,7 @@ class Dialect:
 
 
 def _find_nonblank_lines(codes: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Return the start of each line that is not blank, in a part whose lines end at ``ends``."""
+    """Return the start of each line that is not blank; ``ends``: positions after line ends."""
     begins = np.append(0, ends)
     begins = begins[begins < len(codes)]
     return begins[(codes[begins] != LF) & (codes[begins] != CR)]

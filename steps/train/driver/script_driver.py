@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def describe_training(config: dict[str, Any]) -> dict[str, Any]:
-    """Describe what is about to run.
+    """Return the description of the training that is about to run.
 
     ``training`` contains the parts of its identity, and this run as its only stretch. A stretch is
     a part of a training run with the same code, data and number of processes.
@@ -229,14 +229,14 @@ def list_child_pids(parent: int) -> list[int]:
 
 
 def keep_note(folder: Path, note: dict[str, Any]) -> None:
-    """Wait until the script has written its first checkpoint, then write the note."""
+    """Write the note into the checkpoint folder once the script has written a checkpoint."""
     while not list_files(folder):
         time.sleep(NOTE_SECONDS)
     write_atomically(folder / NOTE, json.dumps(note))
 
 
 def explain_bad_model(folder: Path) -> str | None:
-    """Return why there is no model although the script succeeded, or None if there is one.
+    """Return the reason why ``folder`` contains no model, or None if it contains one.
 
     Without this check SageMaker would accept an empty folder, and the next steps would register it.
     Logs and files in code/, which belong to the inference script, do not count as a model.
@@ -310,7 +310,7 @@ def count_processes(config: dict[str, Any]) -> int:
 
 
 def is_first() -> bool:
-    """Return whether this node's artifact is the one to describe: that of the first node."""
+    """Return whether this is the first node, the only one that describes its model."""
     return os.environ["SM_CURRENT_HOST"] == os.environ["SM_MASTER_ADDR"]
 
 

@@ -1,4 +1,4 @@
-"""The model, and the reader of a file of rows; all three scripts import it."""
+"""The model, and the function that reads CSV files; all three scripts import this module."""
 
 import csv
 from pathlib import Path

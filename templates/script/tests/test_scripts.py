@@ -1,4 +1,4 @@
-"""Check that the three scripts fit together: a short training, its evaluation, a request."""
+"""Check that the three scripts work together: a short training, its evaluation, a request."""
 
 import json
 import os

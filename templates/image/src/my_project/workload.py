@@ -19,9 +19,9 @@ class Workload(Simple):
     fitted_baselines = ("constant",)
 
     def prepare(self, sample, seed):
-        """Decode a file, in the loader's threads; in training the image moves by up to a pixel.
+        """Decode an image, in the loader's threads; in training, shift it by up to a pixel.
 
-        All that is random follows from ``seed``; it is None in an evaluation.
+        The shift depends only on ``seed``, which is None in an evaluation.
         """
         from PIL import Image
 

@@ -13,5 +13,5 @@ class Network(nn.Module):
         self.out = nn.Linear(64, 1)
 
     def forward(self, letters):
-        found = self.convolution(self.embedding(letters).transpose(1, 2)).relu()
-        return self.out(found.amax(dim=2))[:, 0]
+        filters = self.convolution(self.embedding(letters).transpose(1, 2)).relu()
+        return self.out(filters.amax(dim=2))[:, 0]

@@ -22,7 +22,7 @@ class Workload(Simple):
         return Network()
 
     def inputs(self, batch):
-        """Return the lines' bytes, which lie between their offsets, cut or padded to one length."""
+        """Return each line's bytes, cut or padded to LENGTH, as the network's only input."""
         import torch
 
         starts, ends = batch["line_offsets"][:-1, None], batch["line_offsets"][1:, None]
