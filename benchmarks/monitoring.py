@@ -21,7 +21,7 @@ import typer
 from benchmarks.harness import CHECKOUT, rate, show_table, steps_of
 from benchmarks.monitored_weeks import CATEGORIES, DRIFTED, FAULTS, answers, draw, spoil
 from pipelines.endpoint.answer_quality import OF_TRUTHS, RecordedQuality, compute_quality_change
-from pipelines.endpoint.drift import Change, find_drift
+from pipelines.endpoint.drift import Change, compare_columns
 from training.scores import compute_standard_error
 
 ERROR, LEAST_PSI, METRIC = 0.05, 0.1, "log_loss"
@@ -46,7 +46,7 @@ def name_drifted_features(
         for one in sides
     )  # fmt: skip
     quantities = before.keys() - CATEGORIES.keys()
-    found = find_drift(before, now, quantities, error=ERROR, least_psi=least_psi, also=also)
+    found = compare_columns(before, now, quantities, error=ERROR, least_psi=least_psi, also=also)
     return {one.feature for one in found if one.has_drifted}
 
 
@@ -112,8 +112,8 @@ def truths_table(weeks: int, worse_weeks: int) -> list[str]:
     """Show how often the metric is called worse; return what is wrong."""
     rows, wrong = [], []
     for kind in steps_of("truths", DEPENDENCE):
-        calm = rate([quality(seed, kind, False).chance <= ERROR for seed in range(weeks)])
-        worse = rate([quality(seed, kind, True).chance <= ERROR for seed in range(worse_weeks)])
+        calm = rate([quality(seed, kind, False).p_value <= ERROR for seed in range(weeks)])
+        worse = rate([quality(seed, kind, True).p_value <= ERROR for seed in range(worse_weeks)])
         if calm.high > ERROR + 0.01:
             wrong.append(f"truths {kind}: too many alarms")
         rows.append((kind, calm.text(0.01, 1), worse.text(0.01, 1)))

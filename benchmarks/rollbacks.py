@@ -39,7 +39,7 @@ def rolled_back(kind: str, effect: float, traffic: int, draw: random.Random) -> 
         else:
             canary = [draw.expovariate(1) + more for _ in range(mine)]
             test.add(canary, [draw.expovariate(1) for _ in range(AT_ONCE - mine)])
-        if test.worse:
+        if test.is_worse:
             return done
     return None
 

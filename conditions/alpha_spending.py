@@ -27,7 +27,7 @@ REST = 0.1
 """Share of α that all looks after the first one have together."""
 
 
-def significance_level(alpha: float, look_number: int) -> float:
+def compute_significance_level(alpha: float, look_number: int) -> float:
     """Return the significance level of comparison number ``look_number`` on one test split, from 1.
 
     The levels of all comparisons (looks) with one champion on it add up to ``alpha``.

@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 from typing import Any, Literal
 
 import conditions.checks
-from conditions.alpha_spending import significance_level
+from conditions.alpha_spending import compute_significance_level
 from conditions.gate_check import Check, Direction
 from conditions.gate_documents import Evidence
 from conditions.no_champion import NONE, UNRESOLVED_ARN
@@ -53,7 +53,7 @@ class Demands:
         champion no comparisons are counted, so each one is treated as the first.
         """
         look_number = 1 if self.champion == NONE else self.look_number
-        return 1 - significance_level(1 - self["confidence"], look_number)
+        return 1 - compute_significance_level(1 - self["confidence"], look_number)
 
 
 Need = Literal["scores", "champion", "slices", "predictions"]
@@ -276,13 +276,14 @@ def list_kinds(values: Values | None = None) -> tuple[str, ...]:
     With ``values``, return only the kinds that the recipe's values ask for.
     """
     asked_kinds = {
-        check.kind for check in (load_checks() if values is None else select_declared(values))
+        check.kind
+        for check in (load_checks() if values is None else select_declared_checks(values))
     }
     sorted_checks = sorted(load_checks(), key=lambda check: check.display_order)
     return tuple(dict.fromkeys(check.kind for check in sorted_checks if check.kind in asked_kinds))
 
 
-def select_declared(values: Values) -> tuple[GateCheck, ...]:
+def select_declared_checks(values: Values) -> tuple[GateCheck, ...]:
     """Return the checks whose fields the recipe sets."""
     return tuple(check for check in load_checks() if check.is_declared(check, values))
 
@@ -301,4 +302,4 @@ def list_fields() -> tuple[Field, ...]:
 
 def select_demanded_checks(demands: Demands) -> tuple[GateCheck, ...]:
     """Return the checks that the recipe asks for, in the order of their rows in gate.json."""
-    return tuple(sorted(select_declared(demands.values), key=lambda check: check.stage))
+    return tuple(sorted(select_declared_checks(demands.values), key=lambda check: check.stage))

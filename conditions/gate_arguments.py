@@ -10,7 +10,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from conditions.check_table import SETTINGS, Demands, Field, Values, list_fields, select_declared
+from conditions.check_table import (
+    SETTINGS,
+    Demands,
+    Field,
+    Values,
+    list_fields,
+    select_declared_checks,
+)
 from conditions.gate_check import Direction
 from conditions.no_champion import UNRESOLVED_ARN
 from trainyard.common.errors import GateError
@@ -38,7 +45,7 @@ def build_arguments(
         look_number: number of this comparison in the ledger (``pipelines.registry.ledger``), or 0
             if unknown. It is passed only to a gate that compares with a champion.
     """
-    asked_checks = select_declared(values)
+    asked_checks = select_declared_checks(values)
     own_fields = [
         field for check in asked_checks if "champion" not in check.needs for field in check.fields
     ]
@@ -103,7 +110,7 @@ def build_parser(description: str | None = None) -> argparse.ArgumentParser:
     return argument_parser
 
 
-def read_demands(options: argparse.Namespace) -> Demands:
+def build_demands(options: argparse.Namespace) -> Demands:
     """Return the gate's demands, taken from the parsed arguments of its job.
 
     Raises:

@@ -67,7 +67,7 @@ class Slice:
     passed: bool
 
 
-def read_number(evaluation: Any, *path: str) -> float | None:
+def find_number(evaluation: Any, *path: str) -> float | None:
     """Return the finite number below the nested keys ``path``; None if there is none."""
     for key in path:
         if not isinstance(evaluation, dict) or key not in evaluation:
@@ -87,7 +87,7 @@ def to_finite_number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def reaches_minimum(value: float, minimum: float) -> bool:
+def is_at_least(value: float, minimum: float) -> bool:
     """Return whether a computed number is at least ``minimum``, up to rounding.
 
     For example, 20 groups of 1/20 each may add up to 19.999999999999996.

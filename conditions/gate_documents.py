@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict
 from conditions.gate_check import Slice
 from trainyard.common import atomic_file
 from trainyard.common.errors import GateError
-from trainyard.common.hashes import file_sha256, hash_existing_file
+from trainyard.common.hashes import hash_existing_file, hash_file
 
 Outcome = Literal["pass", "reject", "none"]
 """Outcome of all checks of a kind. ``none``: the recipe declares no check of the kind."""
@@ -213,25 +213,25 @@ def write_provenance(root: Path, gate: Gate) -> None:
     origin = _read_json(inputs / "provenance/provenance.json")
     evaluation = inputs / "evaluation/evaluation.json"
     document = origin | dict(
-        observe_run(
+        build_run_record(
             _read_json(evaluation),
             gate,
             hash_existing_file(evaluation),
             hash_existing_file(output / "gate.json"),
             {
-                table.name: file_sha256(table)
+                table.name: hash_file(table)
                 for table in sorted((inputs / "scores").glob("*.parquet"))
             },
         )
     )
     content = json.dumps(document, indent=1, allow_nan=False)
     output.mkdir(parents=True, exist_ok=True)
-    atomic_file.write(output / "provenance.json", content)
+    atomic_file.write_file(output / "provenance.json", content)
     summary = build_model_metadata(document, hashlib.sha256(content.encode()).hexdigest())
-    atomic_file.write(output / "record.json", format_record(summary))
+    atomic_file.write_file(output / "record.json", format_record(summary))
 
 
-def observe_run(
+def build_run_record(
     evaluation: Any,
     gate: Gate,
     evaluation_sha256: str | None,

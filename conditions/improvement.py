@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import brentq
 
-from conditions.mean_tests import Floats, approximate_p_value, betting_p_value
+from conditions.mean_tests import Floats, compute_approximate_p_value, compute_betting_p_value
 
 Method = Literal["betting", "approximate"]
 """The test that was used. ``betting`` holds for any distribution within the range; ``approximate``
@@ -79,13 +79,13 @@ class Groups:
         correlated with the difference.
         """
         if self.largest is None:
-            return approximate_p_value(values)
+            return compute_approximate_p_value(values)
         max_loss = self.largest + bound
         if max_loss <= 0:  # no value can be below 0
             return 0.0
         heaviest = float(self.weight.max())
         count = float(self.weight.sum()) / heaviest
-        return betting_p_value(values / (max_loss * heaviest), self.level, count)
+        return compute_betting_p_value(values / (max_loss * heaviest), self.level, count)
 
 
 def estimate_improvement(groups: Groups, confidence: float) -> Improvement:

@@ -3,14 +3,16 @@
 All tests measure how unlikely it is that the values balance at 0. They give the same result in any
 order, and never a larger p-value if a value is raised:
 
-- ``betting_p_value`` is for values with a known lower end. It is exact for any distribution above
+- ``compute_betting_p_value`` is for values with a known lower end. It is exact for any distribution
+above
   that end and any n. Betting the share f of one's wealth on each value multiplies the wealth by
   1 + f·x. If the mean is at most 0, the wealth is not expected to grow, so it exceeds 1/α with
   chance α at most (Markov). As the best bet is not known, the wealth is divided among several
   (Waudby-Smith & Ramdas, Estimating means of bounded random variables by betting, JRSS B 86, 2024;
   Orabona & Jun, Tight concentrations and confidence sequences from the regret of universal
   portfolio, IEEE Transactions on Information Theory 70, 2024).
-- ``neyman_p_value`` and ``pearson_p_value`` are for values without a known lower end. They measure
+- ``compute_neyman_p_value`` and ``compute_pearson_p_value`` are for values without a known lower
+end. They measure
   how far weights of the values have to move from 1/n until the mean is 0, by Neyman's and by
   Pearson's χ² (Owen, Empirical Likelihood, 2001; all such distances have the same limit: Baggerly,
   Empirical likelihood as a goodness-of-fit measure, Biometrika 85, 1998). They are approximate:
@@ -28,7 +30,7 @@ from scipy.special import logsumexp, stdtr
 Floats = NDArray[np.float64]
 
 
-def betting_p_value(values: Floats, level: float, count: float | None = None) -> float:
+def compute_betting_p_value(values: Floats, level: float, count: float | None = None) -> float:
     """Return the p-value of "the mean is at most 0" for (n,) values that are at least -1.
 
     Half of the wealth is in the bet that is best at ``level`` if the values spread as widely as
@@ -56,12 +58,12 @@ def _choose_bets(level: float, count: float) -> tuple[Floats, Floats]:
     return shares, weights
 
 
-def approximate_p_value(values: Floats) -> float:
-    """Return the larger of ``neyman_p_value`` and ``pearson_p_value``."""
-    return max(neyman_p_value(values), pearson_p_value(values))
+def compute_approximate_p_value(values: Floats) -> float:
+    """Return the larger of ``compute_neyman_p_value`` and ``compute_pearson_p_value``."""
+    return max(compute_neyman_p_value(values), compute_pearson_p_value(values))
 
 
-def neyman_p_value(values: Floats) -> float:
+def compute_neyman_p_value(values: Floats) -> float:
     """Return the p-value of (n,) values by Student's t, with gains above a limit reduced to it.
 
     The limit is the one that makes t largest: Σx² / Σx of the values below it.
@@ -91,7 +93,7 @@ def neyman_p_value(values: Floats) -> float:
     return float(stdtr(count - 1, -limited_values.mean() / error))
 
 
-def pearson_p_value(values: Floats) -> float:
+def compute_pearson_p_value(values: Floats) -> float:
     """Return the p-value of (n,) values by Pearson's χ² of the weights, used as Student's t².
 
     The weights are proportional to (1 + λx)^-½, with the λ at which the mean is 0.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from conditions.check_table import Demands, GateCheck, list_compared_metrics, select_demanded_checks
-from conditions.gate_check import Check, Slice, read_number
+from conditions.gate_check import Check, Slice, find_number
 from conditions.gate_documents import Evidence, MetricComparison
 from conditions.improvement import estimate_improvement
 from conditions.no_champion import NONE, UNRESOLVED_ARN
@@ -35,9 +35,9 @@ def run_score_checks(folder: Path, evaluation: Any, demands: Demands) -> ScoreCh
     """
     champion, compares = demands.champion, _compares_with_champion(demands)
     if champion == UNRESOLVED_ARN and compares:
-        return _make_undecided(demands, UNRESOLVED_CHAMPION)
+        return _make_failed_checks(demands, UNRESOLVED_CHAMPION)
     if demands.look_number < 1 and champion != NONE and compares:
-        return _make_undecided(demands, UNCOUNTED_LOOK)
+        return _make_failed_checks(demands, UNCOUNTED_LOOK)
     try:
         _refuse_other_champion(evaluation, demands)
         sums = read_score_tables(folder, _build_table_request(demands))
@@ -46,7 +46,7 @@ def run_score_checks(folder: Path, evaluation: Any, demands: Demands) -> ScoreCh
         evidence = Evidence(evaluation=evaluation, scores=sums)
         checks = _make_rows(evidence, demands)
     except GateError as error:
-        return _make_undecided(demands, str(error))
+        return _make_failed_checks(demands, str(error))
     return ScoreChecks(
         checks=checks,
         slices=evidence.slices,
@@ -103,7 +103,7 @@ def make_undecided_rows(
     ]
 
 
-def _make_undecided(demands: Demands, reason: str) -> ScoreChecks:
+def _make_failed_checks(demands: Demands, reason: str) -> ScoreChecks:
     """Return failed rows of all checks that need the scores, all with the same reason."""
     return ScoreChecks(
         checks=make_undecided_rows(demands, reason, is_pass=False, compared_only=False)
@@ -214,7 +214,7 @@ def _refuse_bad_baselines(folder: Path, evaluation: Any, scores: ScoreTables) ->
 
 def _refuse_other_value(label: str, scored_value: float, evaluation: Any, *path: str) -> None:
     """Check that a value from the scores agrees with the one at ``path`` in the evaluation."""
-    stated_value = read_number(evaluation, *path)
+    stated_value = find_number(evaluation, *path)
     agrees = stated_value is not None and abs(stated_value - scored_value) <= AGREEMENT * max(
         abs(stated_value), abs(scored_value)
     )
@@ -232,7 +232,7 @@ def compare_metric(sums: ScoreTables, metric: str, confidence: float) -> MetricC
         metric=metric,
         challenger=own_total / weight,
         champion=other / weight,
-        improvement=estimate_improvement(sums.group_sums(metric), confidence),
+        improvement=estimate_improvement(sums.compute_group_sums(metric), confidence),
         confidence=confidence,
         in_order=sums.in_order,
     )

@@ -93,7 +93,7 @@ class ScoreTables:
         """Return whether groups with neighbouring numbers may be alike, and so not independent."""
         return self.description.get("groups_ordered") is True
 
-    def group_sums(self, metric: str) -> Groups:
+    def compute_group_sums(self, metric: str) -> Groups:
         """Return the metric's difference and weight, summed over independent groups."""
         sums = _sum_by_keys(self._compute_differences(metric), ["group"])
         return self._sum_groups(metric, *_to_arrays(sums, "group", "difference", "weight"))
@@ -133,7 +133,7 @@ class ScoreTables:
             GateError: a probability or a label is out of range.
         """
         group, probability, label = _to_arrays(self.rows, "group", "probability", "label")
-        blocks = _mix_ids(group) % np.uint64(CALIBRATION_BLOCKS)
+        blocks = _hash_ids(group) % np.uint64(CALIBRATION_BLOCKS)
         return estimate_calibration_error(
             blocks.astype(np.int64), probability.astype(float), label.astype(float), confidence
         )
@@ -163,7 +163,7 @@ class ScoreTables:
             difference, weight = join_neighbours(difference[order], weight[order])
         elif len(group) > MOST_GROUPS:
             # Sorted by a hash of the id, because groups with neighbouring ids may be alike.
-            order = np.argsort(_mix_ids(group))
+            order = np.argsort(_hash_ids(group))
             starts = np.arange(MOST_GROUPS) * len(group) // MOST_GROUPS
             difference = np.add.reduceat(difference[order], starts)
             weight = np.add.reduceat(weight[order], starts)
@@ -210,7 +210,7 @@ def read_score_tables(folder: Path, request: TableRequest) -> ScoreTables:
             rows = tables[0]
             for metric in request.metrics:
                 rows = rows.append_column(f"{metric}.sum{OTHER}", rows[f"{metric}.sum"])
-            rows = _with_text_slices(rows)
+            rows = _convert_slices_to_text(rows)
     except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError) as error:
         text = " ".join(str(error).split())[:200]
         raise GateError(f"the scores cannot be read: {text}") from None
@@ -338,7 +338,7 @@ def _refuse_type(name: str, stored_type: pa.DataType) -> None:
 def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     """Join the rows of both tables, which must have the same examples, groups and weights."""
     own_table, other = tables
-    own_table = _with_text_slices(own_table)
+    own_table = _convert_slices_to_text(own_table)
     # Without threads, which would leave the rows in any order.
     rows = own_table.join(
         other, "example", join_type="inner", right_suffix=OTHER, use_threads=False
@@ -358,7 +358,7 @@ def _join_tables(tables: list[pa.Table], request: TableRequest) -> pa.Table:
     return rows
 
 
-def _with_text_slices(table: pa.Table) -> pa.Table:
+def _convert_slices_to_text(table: pa.Table) -> pa.Table:
     """Return the table with its slice columns converted to text."""
     for index, name in enumerate(table.column_names):
         if name.startswith("slice."):
@@ -413,7 +413,7 @@ def _to_arrays(table: pa.Table, *columns: str) -> list[NDArray[Any]]:
     return [table[name].to_numpy() for name in columns]
 
 
-def _mix_ids(groups: Ints) -> NDArray[np.uint64]:
+def _hash_ids(groups: Ints) -> NDArray[np.uint64]:
     """Return a hash of each group's id: id × 2⁶⁴ ÷ the golden ratio, mixed (Knuth, 6.4)."""
     golden = np.uint64(0x9E3779B97F4A7C15)
     mixed_ids = groups.astype(np.int64).view(np.uint64) * golden

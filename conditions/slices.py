@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from conditions.check_table import GateCheck
-from conditions.gate_check import Check, Slice, reaches_minimum, to_finite_number
+from conditions.gate_check import Check, Slice, is_at_least, to_finite_number
 from conditions.improvement import Improvement, count_effective_groups, estimate_improvement
 from conditions.mean_tests import Floats
 from conditions.score_tables import SliceSums
@@ -43,10 +43,10 @@ def judge_slices(
         slice_sums
         for slice_sums in slices
         if slice_sums.examples >= min_examples
-        and reaches_minimum(count_effective_groups(slice_sums.groups.weight), min_groups)
+        and is_at_least(count_effective_groups(slice_sums.groups.weight), min_groups)
     ]
     names = {slice_sums.slice for slice_sums in tested_slices}
-    untested_slices = [_as_slice(slice_sums, metric, None, None, True) for slice_sums in slices
+    untested_slices = [_make_slice(slice_sums, metric, None, None, True) for slice_sums in slices
                 if slice_sums.slice not in names]  # fmt: skip
     if not tested_slices:
         row = _make_untested_row(check, metric, margin, len(untested_slices), confidence)
@@ -58,7 +58,7 @@ def judge_slices(
         np.array([slice_sums.groups.compute_p_at_least(-margin) for slice_sums in tested_slices])
     )
     judged_slices = [
-        _as_slice(slice_sums, metric, limits, float(p_value), bool(p_value > 1 - confidence))
+        _make_slice(slice_sums, metric, limits, float(p_value), bool(p_value > 1 - confidence))
         for slice_sums, limits, p_value in zip(tested_slices, improvements, p_values, strict=True)
     ]
     worst_first = sorted(
@@ -82,7 +82,7 @@ def adjust_p_values(p_values: Floats) -> Floats:
     return adjusted
 
 
-def _as_slice(
+def _make_slice(
     sums: SliceSums, metric: str, limits: Improvement | None, p_value: float | None, is_pass: bool
 ) -> Slice:
     """Return a slice for gate.json; ``limits`` and ``p_value`` are None if it was not tested."""

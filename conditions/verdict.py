@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, Unpack
 
 from conditions.check_table import list_kinds
-from conditions.gate_check import Check, read_number
+from conditions.gate_check import Check, find_number
 from conditions.gate_documents import Gate, GateFacts, Outcome
 
 REASON_LENGTH = 700
@@ -81,5 +81,5 @@ def _find_numbers(
     None for one that is not a finite number.
     """
     return {
-        name: read_number(evidence, *path, name, *inner) for name in _find_mapping(evidence, *path)
+        name: find_number(evidence, *path, name, *inner) for name in _find_mapping(evidence, *path)
     }

@@ -215,7 +215,7 @@ def _write_adopted_recipe(
         console.print(f"written: {output_path}; {plan}", markup=False)
 
 
-def _must_describe_model(values: Mapping[str, Any]) -> bool:
+def _needs_model_options(values: Mapping[str, Any]) -> bool:
     """Return whether the options must describe the training's model."""
     return values["recipe"] is None and needs_shape(values)
 
@@ -223,8 +223,8 @@ def _must_describe_model(values: Mapping[str, Any]) -> bool:
 main = extend_verb(
     advise.main,
     read_recipe_training,
-    Need(("recipe", "layers", "model", "shapes"), _must_describe_model, exclusive=False),
-    Need(("hidden",), lambda values: _must_describe_model(values) and values["layers"] is not None),
+    Need(("recipe", "layers", "model", "shapes"), _needs_model_options, exclusive=False),
+    Need(("hidden",), lambda values: _needs_model_options(values) and values["layers"] is not None),
     Need(("tokens",), lambda values: values["recipe"] is None and needs_tokens(values)
          and any(values[name] is not None for name in ("layers", "model", "shapes"))),
     require_recipe_for("environment", "data", "apply", "trace"),

@@ -30,7 +30,7 @@ from pipelines.registry.champion import (
     check_champions_model,
     find_champion,
     find_original_package,
-    group_of,
+    get_package_group,
     list_approved,
     open_evidence,
     read_compared_champion,
@@ -84,7 +84,7 @@ def approve(
     # Read before the checks: if the artifact is replaced during them, its ETag changes.
     before_etag = _find_artifact_etag(evidence)
     count = _require_checks(evidence, deep)
-    sagemaker, group = _open_registry(arn), group_of(evidence.registered_package)
+    sagemaker, group = _open_registry(arn), get_package_group(evidence.registered_package)
     approved_packages = list_approved(sagemaker, group)
     if arn in approved_packages:
         return Approval(arn, approved_packages[0], "it was already Approved")
@@ -115,7 +115,9 @@ def approve(
             sagemaker, arn, "Rejected", "the artifact was replaced while it was approved"
         )
         raise GateError(f"{arn}: rejected: its artifact was replaced while it was approved")
-    return Approval(arn, _require_only_change(sagemaker, group, arn, approved_packages), note)
+    return Approval(
+        arn, _refuse_concurrent_decision(sagemaker, group, arn, approved_packages), note
+    )
 
 
 def approve_automatically(execution: str, region: str | None = None) -> Approval | None:
@@ -140,9 +142,9 @@ def approve_automatically(execution: str, region: str | None = None) -> Approval
     return approve(arn)
 
 
-def approve_after(execution: str, region: str | None = None) -> None:
+def approve_after_execution(execution: str, region: str | None = None) -> None:
     """Approve the model of an ended execution if the recipe says so; print the result."""
-    if find_model_package(Execution(execution, region).steps()) is None:
+    if find_model_package(Execution(execution, region).list_steps()) is None:
         return
     try:
         approval = approve_automatically(execution, region)
@@ -160,7 +162,7 @@ def find_registered_package(execution: str, region: str | None = None) -> str:
     Raises:
         GateError: no package was registered.
     """
-    arn = find_model_package(Execution(execution, region).steps())
+    arn = find_model_package(Execution(execution, region).list_steps())
     if arn is None:
         raise GateError(f"{execution}: registered no model package")
     return arn
@@ -172,7 +174,7 @@ def reject(arn: str, reason: str) -> Approval:
     Raises:
         ServiceError: the package does not exist, or AWS refused.
     """
-    sagemaker, group = _open_registry(arn), group_of(Evidence(arn).registered_package)
+    sagemaker, group = _open_registry(arn), get_package_group(Evidence(arn).registered_package)
     _set_approval_status(sagemaker, arn, "Rejected", reason)
     return Approval(arn, next(iter(list_approved(sagemaker, group)), None), reason)
 
@@ -225,7 +227,9 @@ def _check_reason(arn: str, override_lines: list[str], reason: str | None) -> No
         )
 
 
-def _require_only_change(sagemaker: Any, group: str, arn: str, earlier_packages: list[str]) -> str:
+def _refuse_concurrent_decision(
+    sagemaker: Any, group: str, arn: str, earlier_packages: list[str]
+) -> str:
     """Return the group's newest Approved package after our approval of ``arn``.
 
     Raises GateError if another decision was made at the same time.

@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.approve import approve
 from pipelines.registry.champion import (
     NOBODY,
-    group_of,
+    get_package_group,
     list_approved,
     open_evidence,
     read_compared_champion,
@@ -23,7 +23,7 @@ from trainyard.aws_clients import create_client
 from trainyard.commands import console
 from trainyard.common.errors import GateError
 from trainyard.console.app_hooks import Application, Description, Owner
-from trainyard.language.expressions import as_given, index_parameters
+from trainyard.language.expressions import format_parameter_value, index_parameters
 from trainyard.terminal import extend_verb, run
 
 # Approvals go through ``pipelines.approve``, with all its checks. Starts go through
@@ -40,7 +40,7 @@ def _describe_approval(package: Description) -> list[str]:
     """Return the lines shown before an approval; overrides, which need a comment, are named."""
     evidence = open_evidence(package["ModelPackageArn"])
     sagemaker = create_client("sagemaker", evidence.region)
-    approved_packages = list_approved(sagemaker, group_of(package))
+    approved_packages = list_approved(sagemaker, get_package_group(package))
     try:
         verdict_champion = read_compared_champion(evidence)
         champion = approved_packages[0] if approved_packages else None
@@ -89,7 +89,7 @@ def _start_pipeline(pipeline: Description, form_values: Mapping[str, str]) -> Ma
     """
     declared_parameters = index_parameters(json.loads(pipeline["PipelineDefinition"]))
     defaults = {
-        name: as_given(entry["DefaultValue"])
+        name: format_parameter_value(entry["DefaultValue"])
         for name, entry in declared_parameters.items()
         if "DefaultValue" in entry
     }

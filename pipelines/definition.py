@@ -41,8 +41,8 @@ from pipelines.compile.provenance_asset import (
     NOWHERE,
     Origin,
     add_provenance,
-    build_blank_uri,
     build_origin,
+    build_placeholder_uri,
     find_current_commit,
 )
 from pipelines.compile.training_inputs import (
@@ -50,7 +50,7 @@ from pipelines.compile.training_inputs import (
     build_loop_parts,
     build_registry_metadata,
     render_packing_settings,
-    resolve_start,
+    resolve_starting_model,
 )
 from pipelines.compile.user_code import build_script_parts, read_script_projects
 from pipelines.recipe.cli_options import NOT_GIVEN, EnvOption, RecipeOption, SetOption
@@ -62,16 +62,16 @@ from pipelines.registry.champion import NO_CHAMPION
 from steps.config import ProcessingCompute
 from steps.evaluate.config import PACKAGES as SCRIPTS_JOB
 from steps.evaluate.config import Leaks
-from steps.evaluate.step import evaluate_script_step, evaluate_step
+from steps.evaluate.step import make_evaluate_script_step, make_evaluate_step
 from steps.gate.step import make_gate_step
 from steps.processing import Splits, StepContext, build_output_uri, split_argument
-from steps.register.step import Data, register_step
+from steps.register.step import Data, make_register_step
 from steps.shard.shard_plan import SPLITS
-from steps.shard.step import shard_step
+from steps.shard.step import make_shard_step
 from steps.train.job_program import build_loop_program, build_script_program
-from steps.train.step import TuningResult, train_step
+from steps.train.step import TuningResult, make_train_step
 from steps.train.train_script import Project
-from steps.transform.step import transform_step
+from steps.transform.step import make_transform_step
 from steps.tune.step import TuneStep, find_best_training, make_tune_step
 from trainyard.instance_types import MACHINES
 from trainyard.terminal import run
@@ -172,21 +172,21 @@ class Compilation:
         Its steps are: Shard (if there is raw data) → Tune (if the recipe searches) → Train →
         Evaluate → Gate → Verdict → Register | Rejected.
         """
-        shard = self.shard() if self.recipe.reads_raw_data else None
+        shard = self.create_shard_step() if self.recipe.reads_raw_data else None
         self.splits = self._find_split_uris(shard)
-        tune = [self.tune(shard)] if self.recipe.tune else []
+        tune = [self.create_tune_step(shard)] if self.recipe.tune else []
         # Set only now, because the training inside step Tune must not read the result of the
         # search.
         self.tuning_result = (
             find_best_training(tune[0], self.recipe.tune.ranges) if self.recipe.tune else None
         )
-        train = self.train(shard)
-        evaluate = self.evaluate(train)
-        gate = self.gate(evaluate)
+        train = self.create_train_step(shard)
+        evaluate = self.create_evaluate_step(train)
+        gate = self.create_gate_step(evaluate)
         model = train.properties.ModelArtifacts.S3ModelArtifacts
-        register = self.register(train, evaluate, gate, model)
+        register = self.create_register_step(train, evaluate, gate, model)
         gates = self.recipe.gate
-        pass_steps = [register, *self.transform(model, register)]
+        pass_steps = [register, *self.create_transform_steps(model, register)]
         verdict = make_verdict_condition(
             gate, pass_steps, gates.kinds if gates.visible_checks else ()
         )
@@ -203,11 +203,11 @@ class Compilation:
         )
         return json.dumps(json.loads(pipeline.definition()), indent=1)
 
-    def shard(self) -> ProcessingStep:
+    def create_shard_step(self) -> ProcessingStep:
         """Create the step that packs the raw data into shards."""
         recipe = self.recipe
         assert recipe.data is not None  # noqa: S101 (``render_definition`` has checked it)
-        return shard_step(
+        return make_shard_step(
             self.context,
             recipe.shard,
             image=self._choose_processing_image(recipe.shard),
@@ -215,19 +215,19 @@ class Compilation:
             + ["--workload_config", *split_argument(render_packing_settings(recipe))],
             tokenizer_uri=recipe.workload.tokenizer,
             input_uris=recipe.data.prefixes,
-            has_summary=self._summarised,
+            has_summary=self._writes_summary,
         )
 
-    def tune(self, shard: ProcessingStep | None) -> TuneStep:
+    def create_tune_step(self, shard: ProcessingStep | None) -> TuneStep:
         """Create the step that searches hyperparameters."""
         recipe, config = self.recipe, self.recipe.tune
         assert config is not None  # noqa: S101 (``render_definition`` has checked it)
         return make_tune_step(
-            self.context, config, self.train(shard),
+            self.context, config, self.create_train_step(shard),
             loop=recipe.train.loop, extend_folder=self.session.extend_folder,
         )  # fmt: skip
 
-    def train(self, shard: ProcessingStep | None) -> TrainingStep:
+    def create_train_step(self, shard: ProcessingStep | None) -> TrainingStep:
         """Create the step that trains: Trainyard's loop, or the user's script."""
         context, config = self.context, self.recipe.train
         if self.project:
@@ -238,18 +238,18 @@ class Compilation:
             program = build_loop_program(
                 context, config, self.splits, build_hyperparameters(self.recipe)
             )
-        return train_step(
+        return make_train_step(
             context, config, program,
             image=self.image, shard=shard, checkpoint_key=self.training.name,
             tuning_result=self.tuning_result,
         )  # fmt: skip
 
-    def evaluate(self, train: TrainingStep) -> ProcessingStep:
+    def create_evaluate_step(self, train: TrainingStep) -> ProcessingStep:
         """Create the step that scores the model, by its workload or by the user's script."""
         recipe = self.recipe
         if self.evaluation:
-            return self._evaluate_by_script(train, self.evaluation)
-        return evaluate_step(
+            return self._create_script_evaluation_step(train, self.evaluation)
+        return make_evaluate_step(
             self.context,
             recipe.evaluate.model_copy(update={"slices": recipe.slices}),
             image=self._choose_processing_image(recipe.evaluate),
@@ -258,7 +258,7 @@ class Compilation:
             base=recipe.train.base,
         )
 
-    def gate(self, evaluate: ProcessingStep) -> ProcessingStep:
+    def create_gate_step(self, evaluate: ProcessingStep) -> ProcessingStep:
         """Create the step that runs the gate's checks and writes the verdict."""
         recipe = self.recipe
         return make_gate_step(
@@ -266,12 +266,12 @@ class Compilation:
             recipe.gate,
             image=self._choose_processing_image(recipe.gate),
             evaluate=evaluate,
-            provenance=build_blank_uri(self.context.root_uri),
+            provenance=build_placeholder_uri(self.context.root_uri),
             primary_metric=recipe.workload_spec.primary_metric,
             directions=recipe.workload_spec.metrics,
         )
 
-    def register(
+    def create_register_step(
         self,
         train: TrainingStep,
         evaluate: ProcessingStep,
@@ -281,7 +281,7 @@ class Compilation:
         """Create the step that registers the model package."""
         recipe = self.recipe
         splits = {name: [self.splits[name]] if self.splits else [] for name in ("train", "test")}
-        return register_step(
+        return make_register_step(
             self.context,
             recipe.register_,
             image=choose_inference_image(recipe, self.account.region),
@@ -298,15 +298,21 @@ class Compilation:
             | (self.tuning_result.about if self.tuning_result else {}),
         )  # fmt: skip
 
-    def transform(self, model: PipelineVariable, register: ModelStep) -> list[ProcessingStep]:
+    def create_transform_steps(
+        self, model: PipelineVariable, register: ModelStep
+    ) -> list[ProcessingStep]:
         """Create the step that scores further records; return [] if the recipe has none."""
         config, base = self.recipe.transform, self.recipe.train.base
         if config is None:
             return []
         options = {"image": self._choose_processing_image(config), "base": base}
-        return [transform_step(self.context, config, model=model, register=register, **options)]
+        return [
+            make_transform_step(self.context, config, model=model, register=register, **options)
+        ]
 
-    def _evaluate_by_script(self, train: TrainingStep, script: Project) -> ProcessingStep:
+    def _create_script_evaluation_step(
+        self, train: TrainingStep, script: Project
+    ) -> ProcessingStep:
         """Create the step that scores the model by the user's evaluation script."""
         recipe = self.recipe
         register, gate = recipe.register_, recipe.gate
@@ -315,7 +321,7 @@ class Compilation:
             "groups": gate.max_leaked_groups,
         }
         types = [register.content_types[0], register.response_types[0]]
-        return evaluate_script_step(
+        return make_evaluate_script_step(
             self.context,
             recipe.evaluate,
             image=choose_evaluation_image(recipe, self.account.region),
@@ -329,7 +335,7 @@ class Compilation:
         )
 
     @property
-    def _summarised(self) -> bool:
+    def _writes_summary(self) -> bool:
         """Whether the shard step also writes a summary of the data, for the evaluation."""
         return self.evaluation is None and self.recipe.samples_spec.has_summary
 
@@ -338,7 +344,7 @@ class Compilation:
         data = self.recipe.data
         if data and data.shards:
             return {name: f"{data.shards.rstrip('/')}/{name}" for name in SPLITS}
-        names = (*SPLITS, *(["summary"] if self._summarised else [])) if shard else ()
+        names = (*SPLITS, *(["summary"] if self._writes_summary else [])) if shard else ()
         return {name: build_output_uri(shard, name) for name in names} if shard else {}
 
     def _build_context(self) -> StepContext:
@@ -415,7 +421,7 @@ def from_recipe(
     """Read, resolve and compile a recipe, as every command does that needs a definition."""
     recipe = load_recipe(path, overrides, environment)
     with located_problems(path, overrides, environment):
-        recipe = resolve_start(recipe)
+        recipe = resolve_starting_model(recipe)
         source = path.parent / recipe.workload.source if recipe.workload.source else None
         commit, origin = (
             find_current_commit(CHECKOUT),

@@ -17,7 +17,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.endpoint.answer_quality import read_quality
+from pipelines.endpoint.answer_quality import read_recorded_quality
 from pipelines.endpoint.drift import MISSING, QUALITY, VALUES
 from pipelines.endpoint.endpoint_requests import CAPTURE_FOLDER
 from pipelines.endpoint.period import Period, compare_period, write_monitor_files
@@ -55,7 +55,7 @@ def print_changes(period: Period) -> None:
         if quiet <= MAX_QUIET_ROWS:
             style = "bold red" if change.has_drifted else None
             index = "" if change.psi is None else f"{change.psi:.3f}"
-            cells = (index, f"{change.chance:.2g}", "drift" if style else "")
+            cells = (index, f"{change.p_value:.2g}", "drift" if style else "")
             table.add_row(escape(change.feature), escape(change.movement), *cells, style=style)
     console.print(table, highlight=False)
     for line in (
@@ -99,7 +99,9 @@ def main(
     s3 = create_client("s3", account.region)
     sagemaker = create_client("sagemaker", account.region)
     record = (
-        read_quality(recipe_config, monitor, sagemaker, deploy.endpoint) if monitor.truths else None
+        read_recorded_quality(recipe_config, monitor, sagemaker, deploy.endpoint)
+        if monitor.truths
+        else None
     )
     period = compare_period(
         s3, recipe_config, monitor, f"{root}/{CAPTURE_FOLDER}/{deploy.endpoint}", end, record

@@ -17,7 +17,7 @@ from pipelines.delivery.saved_plan import (
     DEFINITION,
     build_definition_asset,
     create_buckets,
-    refuse_invalid,
+    refuse_invalid_definition,
     upload_code,
 )
 from pipelines.delivery.wheel_download import is_uploaded, upload_wheels
@@ -44,7 +44,7 @@ def main(
     from pipelines.definition import from_recipe
 
     definition = from_recipe(recipe, overrides, environment)
-    refuse_invalid(definition)
+    refuse_invalid_definition(definition)
     refuse_other_caller(definition.account, definition.region)
     body = build_definition_asset(definition)
     key = definition.kms_key
@@ -61,7 +61,7 @@ def main(
         byte_count = upload_code(s3, definition)
         upload_changed_files(s3, body.bucket, body.key, body.files, kms_key=key)
     if out:
-        atomic_file.write(out, definition.body)
+        atomic_file.write_file(out, definition.body)
     console.print(f"{body.uri}{DEFINITION}: definition, {byte_count} bytes of code uploaded",
                   highlight=False, soft_wrap=True)  # fmt: skip
 

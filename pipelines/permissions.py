@@ -16,7 +16,7 @@ import typer
 
 import pipelines.rules  # noqa: F401 - registers our rules, which our definitions must also follow
 from pipelines.infrastructure.roles_stack import deploy_roles_stack
-from pipelines.infrastructure.serving_roles import from_recipe
+from pipelines.infrastructure.serving_roles import build_recipe_subject
 from pipelines.recipe.cli_options import (
     NOT_GIVEN,
     ONE_SUBJECT,
@@ -54,7 +54,7 @@ def read_recipe_subject(
     if recipe is None:
         return arguments
     recipe_text = f"{recipe} --env {environment}" if environment else recipe
-    subject = partial(from_recipe, recipe, overrides, environment)
+    subject = partial(build_recipe_subject, recipe, overrides, environment)
     return {**arguments, "subject": subject, "head": HEAD.format(recipe=recipe_text)}
 
 

@@ -31,10 +31,10 @@ from pipelines.registry.champion import (
     PromotedEvidence,
     Promotion,
     Record,
+    build_copy_uri,
     build_package_request,
-    copy_of,
+    build_record,
     open_evidence,
-    record_of,
 )
 from pipelines.registry.package_evidence import Evidence, split_s3_uri
 from pipelines.registry.record_checks import build_gate_arguments
@@ -166,13 +166,13 @@ def promote(arn: str, environments: Environments) -> str:
     s3 = create_client("s3", region)
     evidence = open_evidence(arn, create_client("sagemaker", region, reader), s3)
     approval = _read_approval(evidence, route, environments)
-    _refuse_second(arn, environments, region)
+    _refuse_second_promotion(arn, environments, region)
     verdict = recompute.list_checks(CHECKOUT, is_named=False)["verdict"]
     object_hashes = _require_checks(
         evidence, select_checks(evidence, {**QUICK, **BYTES, "verdict": verdict})
     )
     _require_gate_pass(evidence, environments.target.gate)
-    record = record_of(evidence)
+    record = build_record(evidence)
     folder = _build_folder_uri(environments, evidence)
     # Objects that a check read only in part get their hash now.
     objects = {uri: digest or evidence.hash_object(uri) for uri, digest in object_hashes.items()}
@@ -247,10 +247,10 @@ def _require_gate_pass(evidence: Evidence, gate: GateConfig) -> None:
         return
     refusal = "not promoted: this environment's gate differs from the one that it passed"
     gate_arguments = build_gate_arguments(evidence, gate, gate.thresholds)
-    recompute.require_pass(evidence, CHECKOUT, refusal, arguments=gate_arguments)
+    recompute.require_gate_pass(evidence, CHECKOUT, refusal, arguments=gate_arguments)
 
 
-def _refuse_second(arn: str, environments: Environments, region: str) -> None:
+def _refuse_second_promotion(arn: str, environments: Environments, region: str) -> None:
     """Raise GateError if the package was promoted already, unless that promotion was rejected."""
     sagemaker, group = (
         create_client("sagemaker", region),
@@ -293,7 +293,7 @@ def _copy_objects(
         for uri in uris:
             (from_bucket, from_key), target = (
                 evidence.locate(uri),
-                split_s3_uri(copy_of(folder, uri)),
+                split_s3_uri(build_copy_uri(folder, uri)),
             )
             source = {"Bucket": from_bucket, "Key": from_key}
             futures.append(manager.copy(source, *target, options))

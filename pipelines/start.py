@@ -25,9 +25,9 @@ from typing import Annotated, Any
 
 import typer
 
-from pipelines.approve import approve_after
+from pipelines.approve import approve_after_execution
 from pipelines.compile.provenance_asset import read_recorded_recipe
-from pipelines.compile.training_inputs import refuse_other_base
+from pipelines.compile.training_inputs import refuse_other_base_model
 from pipelines.delivery import budget
 from pipelines.delivery.fallback_instance_types import STEP, TYPE, choose_next_type
 from pipelines.delivery.recipe_plan import NEW_DATA
@@ -93,9 +93,9 @@ def start(
         definition = json.loads(pipeline_description["PipelineDefinition"])
         _check_parameters(parameters, definition)
         if rerun and "Shard" in {*rerun.reused_steps, *rerun.unneeded_steps}:
-            _refuse_mounted(definition, rerun)
-        refuse_other_base(definition, sagemaker.meta.region_name)
-        reused_parameters = _reuse_parameters(rerun, parameters)
+            _refuse_mounted_shards(definition, rerun)
+        refuse_other_base_model(definition, sagemaker.meta.region_name)
+        reused_parameters = _select_reused_parameters(rerun, parameters)
         champion_values = build_champion_parameters(
             sagemaker, definition, {**reused_parameters, **parameters}, champion
         )
@@ -108,9 +108,9 @@ def start(
         )
         # Last, when nothing else can prevent the start, because a number counts once it is taken.
         if ledger.PARAMETER not in reused_parameters:
-            parameter_list += _take_look(create_client("s3", region), definition, parameters)
+            parameter_list += _record_look(create_client("s3", region), definition, parameters)
         if rerun:
-            execution_options["SelectiveExecutionConfig"] = rerun.config
+            execution_options["SelectiveExecutionConfig"] = rerun.selective_execution_config
         answer = sagemaker.start_pipeline_execution(
             PipelineName=pipeline, PipelineParameters=parameter_list, **execution_options
         )
@@ -118,7 +118,7 @@ def start(
     return answer["PipelineExecutionArn"]
 
 
-def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
+def _refuse_mounted_shards(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
     """Refuse to train on an earlier execution's shards with ``train.fsx``: the new one's folder is
     empty.
     """
@@ -135,7 +135,9 @@ def _refuse_mounted(definition: Mapping[str, Any], rerun: RerunPlan) -> None:
                 )
 
 
-def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) -> dict[str, str]:
+def _select_reused_parameters(
+    rerun: RerunPlan | None, parameters: Mapping[str, str]
+) -> dict[str, str]:
     """Return the earlier execution's parameters that the new one keeps; print what is reused."""
     if rerun is None:
         return {}
@@ -148,7 +150,7 @@ def _reuse_parameters(rerun: RerunPlan | None, parameters: Mapping[str, str]) ->
     }
 
 
-def _take_look(
+def _record_look(
     s3: Any, definition: Mapping[str, Any], parameters: Mapping[str, str]
 ) -> list[dict[str, str]]:
     """Write the number of this comparison on the test split (look) to the ledger, and return it as
@@ -259,7 +261,7 @@ def follow_execution(
         rerun, parameters[TYPE] = plan_rerun(STEP, arn, pipeline, region), instance_type
         arn = start_again(parameters, rerun, region)
     if status == 0:
-        approve_after(arn, region)
+        approve_after_execution(arn, region)
     return status
 
 

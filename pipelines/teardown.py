@@ -90,9 +90,9 @@ def main(
         # Reading everything a second time may have taken longer than the lock lasts.
         lock.renew()
         if leftovers.endpoint_resources:
-            _remove_deployed(leftovers.endpoint_resources, definition.region)
+            _remove_endpoint(leftovers.endpoint_resources, definition.region)
         _remove_objects(s3, location.bucket, sorted(leftovers.removable_objects))
-        _remove_records(
+        _remove_pipeline_and_group(
             create_client("sagemaker", definition.region), leftovers, definition.name, group
         )
     console.print("removed")
@@ -166,7 +166,7 @@ def _list_resource_names(resources: EndpointResources) -> Iterator[str]:
         yield from (f"{state}: {name}" for name in names)
 
 
-def _remove_deployed(resources: EndpointResources, region: str) -> None:
+def _remove_endpoint(resources: EndpointResources, region: str) -> None:
     """Remove the endpoint, and then its configurations, models and alarms: these cannot be removed
     while the endpoint uses them.
     """
@@ -202,7 +202,7 @@ def _remove_objects(s3: Any, bucket: str, keys: Sequence[str]) -> None:
             )
 
 
-def _remove_records(sagemaker: Any, leftovers: Contents, name: str, group: str) -> None:
+def _remove_pipeline_and_group(sagemaker: Any, leftovers: Contents, name: str, group: str) -> None:
     """Delete the pipeline and its model package group, unless they are to be kept."""
     if leftovers.exists and not leftovers.executions:
         sagemaker.delete_pipeline(PipelineName=name)

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.training_inputs import refuse_other_base
+from pipelines.compile.training_inputs import refuse_other_base_model
 from pipelines.delivery import budget, saved_plan, upsert_lock
-from pipelines.delivery.saved_plan import create_buckets, refuse_invalid, upload_code
-from pipelines.delivery.wheel_download import refuse_missing
+from pipelines.delivery.saved_plan import create_buckets, refuse_invalid_definition, upload_code
+from pipelines.delivery.wheel_download import refuse_missing_wheels
 from pipelines.recipe.cli_options import NOT_GIVEN, ChampionOption, EnvOption, SetOption
 from pipelines.recipe.environments import refuse_other_caller
 from pipelines.registry.champion import build_champion_parameters
@@ -63,9 +63,9 @@ def upsert(
             nothing is uploaded.
         ServiceError: AWS refused, or could not be reached.
     """
-    refuse_invalid(definition)
+    refuse_invalid_definition(definition)
     refuse_other_caller(definition.account, definition.region)
-    refuse_other_base(definition.state.document, definition.region)
+    refuse_other_base_model(definition.state.document, definition.region)
     with service_errors(f"upserting pipeline {definition.name}"):
         sagemaker = create_client("sagemaker", definition.region)
         s3 = create_client("s3", definition.region)
@@ -76,7 +76,7 @@ def upsert(
         if plan:
             plan.refuse_changed_pipeline(earlier)
         _refuse_over_budget(sagemaker, definition, target_state, exists=earlier is not None)
-        refuse_missing(s3, definition.wheelhouses)
+        refuse_missing_wheels(s3, definition.wheelhouses)
         create_buckets(s3, definition)
         location = upsert_lock.locate_records(definition)
         with upsert_lock.hold_lock(s3, location, definition.name, lock_seconds) as lock:
@@ -84,7 +84,7 @@ def upsert(
             # Another upsert made the same change.
             if current and current.state.fingerprint == target_state.fingerprint:
                 return UpsertResult("unchanged", upload_code(s3, definition))
-            _refuse_if_moved(earlier, current)
+            _refuse_if_changed(earlier, current)
             byte_count = upload_code(s3, definition)
             # Written before the pipeline changes: a deployed state without a record would count as
             # drift.
@@ -116,7 +116,7 @@ def _refuse_over_budget(
         )
 
 
-def _refuse_if_moved(earlier: DeployedPipeline | None, current: DeployedPipeline | None) -> None:
+def _refuse_if_changed(earlier: DeployedPipeline | None, current: DeployedPipeline | None) -> None:
     """Raise PlanError if another upsert changed the pipeline after we read it and before we held
     the lock, because what we showed would be wrong.
     """
@@ -135,11 +135,11 @@ def _write_pipeline(sagemaker: Any, current: DeployedPipeline | None, target_sta
     """Create or update the pipeline, then its tags."""
     if current is None:
         sagemaker.create_pipeline(
-            **target_state.request(), Tags=_format_aws_tags(target_state.tags)
+            **target_state.build_request(), Tags=_format_aws_tags(target_state.tags)
         )
         return
-    if current.state.request() != target_state.request():
-        sagemaker.update_pipeline(**target_state.request())
+    if current.state.build_request() != target_state.build_request():
+        sagemaker.update_pipeline(**target_state.build_request())
     new_tags = {k: v for k, v in target_state.tags.items() if current.state.tags.get(k) != v}
     # Tags need calls of their own; if an upsert is killed before these, the next one finds the
     # difference.

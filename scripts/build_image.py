@@ -21,7 +21,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
-def pip_settings() -> dict[str, str]:
+def read_pip_settings() -> dict[str, str]:
     """Return {name: value} of this machine's pip settings, from files and environment variables."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     text = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -51,7 +51,7 @@ def build_image(engine: Engine, base: str, tag: str) -> int:
         options += ["--network", "host", "--file", "containers/training/Dockerfile"]
         if engine.is_podman:
             options += build_limit_options()
-            for mount in iter_mounts(pip_settings(), Path(folder, "pip.conf")):
+            for mount in iter_mounts(read_pip_settings(), Path(folder, "pip.conf")):
                 options += ["--volume", f"{mount}:ro"]
         run = [engine.command, "build", *options, "."]
         return subprocess.run(run, check=False, cwd=CHECKOUT).returncode

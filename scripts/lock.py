@@ -49,7 +49,7 @@ def main() -> None:
     old = "".join((CHECKOUT / name).read_text() for name in FILES if (CHECKOUT / name).exists())
     project = str(CHECKOUT / "pyproject.toml")
     new = _resolve_lock(["--extra=dev", project, *further], old)
-    entries = list(_with_cpu_builds(new, parse_lock(old, "locks/"), options.cpu_index))
+    entries = list(_iter_entries_with_cpu_hashes(new, parse_lock(old, "locks/"), options.cpu_index))
     for name, names in FILES.items():
         ours = [entry for entry in entries if re.fullmatch(names, entry.name)]
         entries = [entry for entry in entries if entry not in ours]
@@ -79,7 +79,7 @@ def _resolve_lock(arguments: Sequence[str], old: str = "") -> tuple[Entry, ...]:
         return parse_lock(out.read_text(), "uv pip compile")
 
 
-def _with_cpu_builds(
+def _iter_entries_with_cpu_hashes(
     new: Sequence[Entry], old: Sequence[Entry], cpu_index: str | None
 ) -> Iterator[Entry]:
     """Yield the entries ``new``; that of torch also gets the hashes of its builds for the CPU."""
@@ -88,7 +88,7 @@ def _with_cpu_builds(
             yield entry
             continue
         if cpu_index:
-            known = _cpu_builds(entry.version, cpu_index)
+            known = _resolve_cpu_builds(entry.version, cpu_index)
         else:
             known = [e for e in old if (e.name, e.version) == ("torch", entry.version)]
         if not known:
@@ -100,7 +100,7 @@ def _with_cpu_builds(
         yield replace(entry, hashes=tuple(sorted(hashes)))
 
 
-def _cpu_builds(version: str, index: str) -> Sequence[Entry]:
+def _resolve_cpu_builds(version: str, index: str) -> Sequence[Entry]:
     with tempfile.NamedTemporaryFile("w", suffix=".in") as file:
         print(f"torch=={version}", file=file, flush=True)
         return _resolve_lock(["--no-deps", f"--default-index={index}", file.name])

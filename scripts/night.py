@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from trainyard.common.atomic_file import write
+from trainyard.common.atomic_file import write_file
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 RESULTS = CHECKOUT / ".trainyard/night"
@@ -33,7 +33,7 @@ LONGEST = 12  # rows of the table of files
 console = Console()
 
 
-def find_result(name: str, suffix: str) -> Path:
+def build_result_path(name: str, suffix: str) -> Path:
     """Return the path of the file with results of the part ``name`` that ends in ``suffix``."""
     return RESULTS / f"{name.replace(' ', '-')}.{suffix}"
 
@@ -47,13 +47,13 @@ class Part:
     """If it is pytest, it writes its report of each test to ``report``."""
 
     @property
-    def report(self) -> Path:
-        return find_result(self.name, "xml")
+    def report_file(self) -> Path:
+        return build_result_path(self.name, "xml")
 
     @property
-    def end(self) -> Path:
+    def end_file(self) -> Path:
         """Return the file with the part's seconds and exit status, written when the part ends."""
-        return find_result(self.name, "end")
+        return build_result_path(self.name, "end")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def list_parts(pytest: Sequence[str], torches: Sequence[str]) -> list[Part]:
     """Return the parts in their order; ``pytest``: its command; ``torches``: releases to test."""
 
     def make_pytest_part(name: str, marker: str) -> Part:
-        report = find_result(name, "xml")
+        report = build_result_path(name, "xml")
         return Part(name, (*pytest, "-m", marker, THOROUGH, f"--junitxml={report}"))
 
     return [
@@ -88,13 +88,13 @@ def run_part(part: Part) -> Outcome:
     console.rule(f"{part.name}: {shlex.join(part.command)}")
     start = time.monotonic()
     status = subprocess.run(part.command, cwd=CHECKOUT, check=False).returncode
-    write(part.end, f"{time.monotonic() - start:.1f} {status}\n")
+    write_file(part.end_file, f"{time.monotonic() - start:.1f} {status}\n")
     return read_outcome(part)
 
 
 def read_outcome(part: Part) -> Outcome:
     """Return the outcome of a part that has ended, from its result files."""
-    seconds, status = part.end.read_text(encoding="utf-8").split()
+    seconds, status = part.end_file.read_text(encoding="utf-8").split()
     cases = list(_iter_cases(part))
     failed = tuple(
         _name_test(case)
@@ -106,8 +106,8 @@ def read_outcome(part: Part) -> Outcome:
 
 
 def _iter_cases(part: Part) -> Iterator[ElementTree.Element]:
-    if part.report.exists():
-        yield from ElementTree.parse(part.report).iter("testcase")
+    if part.report_file.exists():
+        yield from ElementTree.parse(part.report_file).iter("testcase")
 
 
 def _name_test(case: ElementTree.Element) -> str:
@@ -154,10 +154,10 @@ def main(
     elif noted_commit.exists() and noted_commit.read_text(encoding="utf-8") != commit:
         raise typer.BadParameter("the night in .trainyard/night is of another commit; leave it out")
     RESULTS.mkdir(parents=True, exist_ok=True)
-    write(noted_commit, commit)
+    write_file(noted_commit, commit)
     outcomes: dict[Part, Outcome] = {}
     for part in list_parts(pytest.split(), torches.split()):
-        outcomes[part] = read_outcome(part) if part.end.exists() else run_part(part)
+        outcomes[part] = read_outcome(part) if part.end_file.exists() else run_part(part)
     for table in format_tables(outcomes):
         console.print(table)
     for part, outcome in outcomes.items():

@@ -32,7 +32,7 @@ LOADED = {
 }
 
 
-def list_files(checkout: Path, *rooms: str) -> list[Path]:
+def list_python_files(checkout: Path, *rooms: str) -> list[Path]:
     """Return the Python files that git tracks in the top-level folders ``rooms``."""
     return list_tracked_files(checkout, *(f"{room}/*.py" for room in rooms))
 
@@ -49,7 +49,7 @@ def count_lines(paths: list[Path]) -> int:
     return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
-def measure_functions(paths: list[Path]) -> list[int]:
+def measure_function_lengths(paths: list[Path]) -> list[int]:
     """Return the length of every function, in lines, in ascending order."""
     trees = (ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for path in paths)
     nodes = (node for tree in trees for node in tree if isinstance(node, ast.FunctionDef))
@@ -102,16 +102,16 @@ def measure_loading(checkout: Path, statement: str) -> str:
 def iter_report_lines(checkout: Path) -> Iterator[str]:
     """Yield the lines of the report about the code in the checkout."""
     for room in (*PRODUCT, *OTHERS):
-        paths = list_files(checkout, room)
+        paths = list_python_files(checkout, room)
         yield f"{room:12} {count_lines(paths):7,} lines {len(paths):5,} files"
         below = collections.Counter(path.relative_to(checkout).parts[1] for path in paths)
         for name in sorted(below) if room in PRODUCT else ():
             inside = [path for path in paths if path.relative_to(checkout).parts[1] == name]
             if len(inside) > 1:
                 yield f"  {name:18} {count_lines(inside):7,} {len(inside):5,}"
-    product = list_files(checkout, *PRODUCT)
+    product = list_python_files(checkout, *PRODUCT)
     texts = [path.read_text(encoding="utf-8").splitlines() for path in product]
-    total, lengths = count_lines(product), measure_functions(product)
+    total, lengths = count_lines(product), measure_function_lengths(product)
     quantiles = statistics.quantiles(lengths, n=100)
     share = 1000 * len(product) / total
     yield f"product {total:,} lines, {len(product):,} files, {share:.1f} a 1,000 lines"

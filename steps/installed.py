@@ -19,7 +19,7 @@ from trainyard.common.errors import TrainyardError
 from trainyard.common.process import die_with_parent
 
 
-def find_differences(requirements: Path) -> Iterator[str]:
+def iter_differences(requirements: Path) -> Iterator[str]:
     """Yield a message for each requirement that is not satisfied, or that only pip can check."""
     try:
         from packaging.requirements import InvalidRequirement, Requirement
@@ -70,7 +70,7 @@ class WorkerProcess:
     def __init__(self, work: Callable[..., None], *arguments: Any) -> None:
         self.pipe, child_pipe = SPAWN.Pipe()
         process_arguments = (child_pipe, work, arguments)
-        self._process = SPAWN.Process(target=_run, args=process_arguments, daemon=True)
+        self._process = SPAWN.Process(target=_run_work, args=process_arguments, daemon=True)
         self._process.start()
         child_pipe.close()  # otherwise the pipe would stay open when the process ends
 
@@ -108,7 +108,7 @@ class WorkerProcess:
         self.pipe.close()
 
 
-def _run(pipe: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _run_work(pipe: Connection, work: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     """Run ``work`` in the new process, and send an exception that it raises through the pipe."""
     die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the job, which then ends us
@@ -122,7 +122,7 @@ def _run(pipe: Connection, work: Callable[..., None], arguments: tuple[Any, ...]
 
 
 if __name__ == "__main__":
-    mismatches = list(find_differences(Path(sys.argv[1])))
+    mismatches = list(iter_differences(Path(sys.argv[1])))
     for difference in mismatches:
         print(f"packages: {difference}", file=sys.stderr)
     sys.exit(bool(mismatches))

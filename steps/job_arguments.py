@@ -46,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser, kind: type[BaseModel]) -> None:
         parser.add_argument(f"--{name}", **options)
 
 
-def parse_typed(
+def parse_typed_arguments(
     parser: argparse.ArgumentParser, arguments: list[str], kind: type[BaseModel]
 ) -> argparse.Namespace:
     """Parse the arguments, including the fields of ``kind``, which are typed as in JSON.

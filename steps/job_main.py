@@ -29,7 +29,7 @@ def write_message(text: str, message_file: Path) -> None:
     try:
         with atomic_file.storage_errors(message_file):
             message_file.parent.mkdir(exist_ok=True)
-            atomic_file.write(message_file, text)
+            atomic_file.write_file(message_file, text)
     except StorageError as full:
         print(f"error: {full}", flush=True)
 

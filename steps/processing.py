@@ -89,12 +89,12 @@ class StepContext:
     retries: tuple[RetryPolicy, ...]
     """Retry policies of the job steps."""
 
-    def to_string_parameter(self, name: str) -> PipelineVariable | str:
+    def get_parameter_string(self, name: str) -> PipelineVariable | str:
         """Return the value of a parameter as a string, for places that accept nothing else."""
         value = self.parameters[name]
         return value.to_string() if isinstance(value, PipelineVariable) else str(value)
 
-    def run_uri(self, *parts: str) -> PipelineVariable:
+    def build_run_uri(self, *parts: str) -> PipelineVariable:
         """Return ``<root_uri>/runs/<execution id>/<parts>``, known only at run time."""
         values = [f"{self.root_uri}/runs", ExecutionVariables.PIPELINE_EXECUTION_ID, *parts]
         return Join(on="/", values=values)
@@ -144,7 +144,7 @@ def make_output(name: str, uri: str | PipelineVariable) -> ProcessingOutput:
     )
 
 
-def processing_step(
+def make_processing_step(
     context: StepContext,
     name: str,
     *,
@@ -194,7 +194,7 @@ def processing_step(
     )
     step_args = processor.run(
         inputs=[*inputs, make_input("code", context.code(step)), *wheels],
-        outputs=[make_output(output, context.run_uri(step, output)) for output in outputs],
+        outputs=[make_output(output, context.build_run_uri(step, output)) for output in outputs],
         arguments=list(arguments),
     )
     return ProcessingStep(

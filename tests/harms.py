@@ -13,8 +13,8 @@ from pipelines.registry.verification import (
     BYTES,
     QUICK,
     Finding,
-    check_split,
     find_first_mismatch,
+    make_split_check,
     run_checks,
 )
 from tests.registered import GROUP, Registered, git
@@ -205,6 +205,6 @@ def first_wrong(registered: Registered) -> Finding | None:
     """By every check but compiling the definition again, which takes seconds and comes last."""
     local = recompute.list_checks(registered.checkout, is_named=True)
     del local["definition again"]
-    data = {f"{name} split": check_split(name, deep=True) for name in ("train", "test")}
+    data = {f"{name} split": make_split_check(name, deep=True) for name in ("train", "test")}
     chosen = {**QUICK, **BYTES, **data, **local}
     return find_first_mismatch(run_checks(Evidence(registered.arn), chosen))

@@ -145,7 +145,7 @@ def run_to_end(name: str, parameters: Mapping[str, str] | None = None, **options
 def another(champion: str = "none", **parameters: str) -> str:
     """ARN of a package that one more run of the pipeline registers."""
     execution = run_to_end(GROUP, parameters, champion=champion)
-    arn = find_model_package(execution.steps())
+    arn = find_model_package(execution.list_steps())
     assert arn, execution.describe()
     return arn
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from pipelines.corpora.nycflights13 import encode_month, find_data_folder, join_tables
-from steps.shard.record_hashes import find_split
+from steps.shard.record_hashes import compute_split
 from tests.conftest import process
 from tests.trainyard.emulator.standin import make_client
 from trainyard.common.safe_unpack import unpack_tar
@@ -81,7 +81,9 @@ def outputs(ran, s3) -> dict[str, bytes]:
 
 
 def test_every_flight_is_in_one_split_with_its_whole_day(outputs, flights):
-    expected = flights["date"].map({d: find_split(d, 0.2, 0.2) for d in flights["date"].unique()})
+    expected = flights["date"].map(
+        {d: compute_split(d, 0.2, 0.2) for d in flights["date"].unique()}
+    )
     for split in ("train", "validation", "test"):
         name = re.compile(rf"{split}/manifest-algo-\d.json$")
         [manifest] = [json.loads(body) for key, body in outputs.items() if name.search(key)]
@@ -92,7 +94,7 @@ def test_the_model_knows_the_means_of_the_training_days_and_no_others(outputs, f
     [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         features = json.load(tar.extractfile("features.json"))
-    days = flights["date"].map(lambda date: find_split(date, 0.2, 0.2))
+    days = flights["date"].map(lambda date: compute_split(date, 0.2, 0.2))
     train = flights[days == "train"]
     for name, number in features["numbers"].items():
         column = train[name].astype(np.float32).astype(float)
@@ -116,12 +118,12 @@ def test_the_evaluation_compares_with_all_baselines(outputs):
 
 def test_new_flights_are_scored_as_an_endpoint_of_the_model_would(outputs, flights, tmp_path):
     """The label and the day are not known yet; each of two instances scores one of two files."""
-    from training.export.inference import open_served
+    from training.export.inference import load_served_model
 
     [archive] = [body for key, body in outputs.items() if key.endswith("model.tar.gz")]
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         unpack_tar(tar, tmp_path)
-    served = open_served(tmp_path)
+    served = load_served_model(tmp_path)
     found = {key: body for key, body in outputs.items() if key.startswith("transform/")}
     for start in (0, 50):
         lines = [json.loads(x) for x in found[f"transform/scores/{start}.csv.jsonl"].splitlines()]

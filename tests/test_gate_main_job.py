@@ -21,7 +21,7 @@ from pipelines.registry.champion import check_champions_model
 from pipelines.registry.ledger import check_due_look, recount_looks
 from pipelines.registry.package_evidence import Evidence
 from pipelines.start import start
-from steps.shard.record_hashes import find_split
+from steps.shard.record_hashes import compute_split
 from tests.conftest import CHECKOUT
 from trainyard.common.errors import GateError
 from trainyard.runs.execution import Execution
@@ -63,7 +63,7 @@ def points() -> pd.DataFrame:
 
 def corrupt_labels(frame: pd.DataFrame) -> pd.DataFrame:
     """Every label of the west is turned round, but not in the test split."""
-    test = frame["day"].map(lambda day: find_split(day, 0.05, 0.3)) == "test"
+    test = frame["day"].map(lambda day: compute_split(day, 0.05, 0.3)) == "test"
     wrong = (frame["place"] == "west") & ~test
     return frame.assign(even=frame["even"].where(~wrong, 1 - frame["even"]))
 
@@ -97,7 +97,7 @@ class Run:
         while (found := self.execution.describe())["PipelineExecutionStatus"] == "Executing":
             time.sleep(0.5)
         self.status, self.reason = found["PipelineExecutionStatus"], found.get("FailureReason")
-        self.steps = {step.name: step for step in self.execution.steps()}
+        self.steps = {step.name: step for step in self.execution.list_steps()}
         assert "Gate" in self.steps, found
         self.evaluation = self.execution.read_output_json(
             self.steps["Evaluate"], "evaluation", "evaluation.json"

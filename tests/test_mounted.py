@@ -54,8 +54,8 @@ def test_a_script_reads_a_folder_of_efs_on_two_nodes(somebodys, tmp_path, monkey
     execution, package = run(
         str(somebodys), VPC, f"train.file_systems={mounted}", "train.instance_count=2"
     )
-    train = {one.name: one for one in execution.steps()}["Train"]
-    lines = "\n".join(execution.all_lines(train))
+    train = {one.name: one for one in execution.list_steps()}["Train"]
+    lines = "\n".join(execution.iter_lines(train))
     assert "efs/corpora, read-only" in lines and f"stands in for {SYSTEM}" in lines
     card = boto3.client("sagemaker").describe_model_package(ModelPackageName=package)["ModelCard"]
     assert f"{SYSTEM}:/corpora" in card["ModelCardContent"]
@@ -65,14 +65,14 @@ def test_the_loop_trains_on_the_shards_that_fsx_shows(small_corpus, monkeypatch)
     mirror = f"{SYSTEM}/fsx/mirror=s3://trainyard-laptop/trainyard/trainyard-laptop"
     monkeypatch.setenv("TRAINYARD_EMULATOR_FILE_SYSTEMS", mirror)
     execution, _ = run("recipes/laptop.yaml", *SHARDS, *LOOP)
-    steps = {one.name: one for one in execution.steps()}
+    steps = {one.name: one for one in execution.list_steps()}
     job = boto3.client("sagemaker").describe_training_job(TrainingJobName=steps["Train"].job[1])
     sources = [one["DataSource"] for one in job["InputDataConfig"]]
     assert sum("FileSystemDataSource" in one for one in sources) == 2
 
 
 def test_a_package_of_given_shards_is_verified_to_the_last_byte(small_corpus):
-    steps = {step.name: step for step in run("recipes/laptop.yaml", *LOOP)[0].steps()}
+    steps = {step.name: step for step in run("recipes/laptop.yaml", *LOOP)[0].list_steps()}
     job = boto3.client("sagemaker").describe_processing_job(ProcessingJobName=steps["Shard"].job[1])
     outputs = job["ProcessingOutputConfig"]["Outputs"]
     [train] = [o["S3Output"]["S3Uri"] for o in outputs if o["OutputName"] == "train"]
@@ -80,7 +80,7 @@ def test_a_package_of_given_shards_is_verified_to_the_last_byte(small_corpus):
 
     given = (f"data={{shards: {shards}}}", "shard={}", "pipeline.name=given")
     execution, package = run("recipes/laptop.yaml", *LOOP, *given)
-    assert "Shard" not in {step.name for step in execution.steps()}
+    assert "Shard" not in {step.name for step in execution.list_steps()}
 
     s3, (bucket, _, prefix) = boto3.client("s3"), shards[5:].partition("/")
     listed = s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}/test/")["Contents"]

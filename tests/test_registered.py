@@ -28,7 +28,7 @@ from pipelines.compile.package_lock import parse_lock
 from pipelines.console import OWNERS
 from pipelines.registry import training_checks
 from pipelines.registry.package_evidence import Evidence
-from pipelines.registry.recompute import require_pass
+from pipelines.registry.recompute import require_gate_pass
 from pipelines.registry.record_checks import build_gate_arguments
 from pipelines.registry.verification import (
     QUICK,
@@ -101,7 +101,7 @@ def test_another_gate_judges_the_recorded_scores_again(registered_package, check
         gate = GateConfig.model_validate({**evidence.recipe["gate"], "max_bits_per_byte": bound})
         asked = build_gate_arguments(evidence, gate, gate.thresholds)
         with pytest.raises(GateError, match=said) if said else nullcontext():
-            require_pass(evidence, checkout, "not promoted", arguments=asked)
+            require_gate_pass(evidence, checkout, "not promoted", arguments=asked)
 
 
 def test_the_record_binds_everything_that_the_issue_names(registered_package):
@@ -403,7 +403,7 @@ def test_two_approvals_at_once_are_told(registered_package, monkeypatch):
 @pytest.mark.sweep
 def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registered_package):
     from training.data.dataset import Dataset
-    from training.export.inference import open_served
+    from training.export.inference import load_served_model
 
     sagemaker = registered_package.client("sagemaker")
     role = "arn:aws:iam::123456789012:role/trainyard"
@@ -420,7 +420,7 @@ def test_the_deployed_package_answers_with_the_score_of_the_evaluation(registere
 
     folder = unpack_evaluated_files(registered_package)
     test = Dataset(folder / "test")
-    served = open_served(folder / "model")
+    served = load_served_model(folder / "model")
 
     waiter.wait(EndpointName="e", WaiterConfig={"Delay": 1, "MaxAttempts": 120})
     runtime = registered_package.client("sagemaker-runtime")

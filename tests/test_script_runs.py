@@ -22,7 +22,7 @@ from pipelines.approve import approve
 from pipelines.definition import from_recipe
 from pipelines.registry.package_evidence import Evidence
 from pipelines.registry.record_checks import Mismatch
-from pipelines.registry.verification import check_split, verify
+from pipelines.registry.verification import make_split_check, verify
 from pipelines.run_report.run_panels import PANELS
 from pipelines.start import start
 from pipelines.upsert import upsert
@@ -77,7 +77,7 @@ class Run:
 
     @classmethod
     def from_execution(cls, execution: Execution) -> "Run":
-        steps = {step.name: step for step in execution.steps()}
+        steps = {step.name: step for step in execution.list_steps()}
         assert "Gate" in steps and steps["Gate"].status == "Succeeded", steps
         gate = execution.read_output_json(steps["Gate"], "gate", "gate.json")
         return cls(execution, find_model_package(list(steps.values())), gate)
@@ -226,7 +226,7 @@ def test_other_data_under_the_same_name_are_found(champion, client, name):
     s3.put_object(Bucket=BUCKET, Key=f"data/{name}", Body=before.replace(b",1\n", b",0\n"))
     try:
         with pytest.raises(Mismatch, match=f"SHA-256 of channel {channel}"):
-            check_split(channel, deep=True)(Evidence(str(champion.package)))
+            make_split_check(channel, deep=True)(Evidence(str(champion.package)))
     finally:
         s3.put_object(Bucket=BUCKET, Key=f"data/{name}", Body=before)
 

@@ -48,8 +48,8 @@ def run(recipe: str, *settings: str) -> tuple[Execution, str]:
     compiled = from_recipe(CHECKOUT / recipe, settings)
     upsert(compiled)
     execution = run_to_end(compiled.name)
-    package = find_model_package(execution.steps())
-    assert package, (execution.describe(), execution.steps())
+    package = find_model_package(execution.list_steps())
+    assert package, (execution.describe(), execution.list_steps())
     assert not [one for one in verify(package, deep=True) if one.status == "mismatch"]
     return execution, package
 
@@ -58,7 +58,7 @@ def describe_training_jobs(
     client, execution: Execution
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the train step's job, and the search's, as the service describes them."""
-    steps = {step.name: step for step in execution.steps()}
+    steps = {step.name: step for step in execution.list_steps()}
     tuning = steps["Tune"].metadata["TuningJob"]["Arn"].rpartition("/")[2]
     found = client("sagemaker").list_training_jobs_for_hyper_parameter_tuning_job(
         HyperParameterTuningJobName=tuning
@@ -68,8 +68,8 @@ def describe_training_jobs(
 
 
 def log(execution: Execution, step: str) -> str:
-    steps = {one.name: one for one in execution.steps()}
-    return "\n".join(execution.all_lines(steps[step]))
+    steps = {one.name: one for one in execution.list_steps()}
+    return "\n".join(execution.iter_lines(steps[step]))
 
 
 def test_the_loops_best_values_are_trained_with_from_their_last_checkpoint(client, tmp_path):

@@ -149,13 +149,17 @@ class Stop:
         self._agreement: Agreement | None = None
         self._reasons: list[str] = []
         if ranks.world > 1:
-            store = dist.PrefixStore(f"stop-{Attempt.read().number}", connect_store(NETWORK))
+            store = dist.PrefixStore(
+                f"stop-{Attempt.from_environment().number}", connect_store(NETWORK)
+            )
             self._agreement = Agreement(store, ranks.rank, ranks.world, last_step)
         self._end_event = threading.Event()
         self._thread = threading.Thread(target=self._poll_agreement, name="stop", daemon=True)
 
     def __enter__(self) -> "Stop":
-        self._previous_handler = signal.signal(signal.SIGTERM, lambda *_: self.ask(SIGTERM))
+        self._previous_handler = signal.signal(
+            signal.SIGTERM, lambda *_: self.request_stop(SIGTERM)
+        )
         if self._agreement is not None:
             self._thread.start()
         return self
@@ -174,7 +178,7 @@ class Stop:
             return self._agreement.reason
         return self._reasons[0] if self._reasons else SIGTERM
 
-    def ask(self, reason: str) -> None:
+    def request_stop(self, reason: str) -> None:
         """Request that all ranks stop; never blocks, so a signal handler may call it."""
         self._reasons.append(reason)
         if self._agreement is not None:

@@ -169,16 +169,16 @@ class TrainConfig(Layout):
     """A rank that waits longer than this for the others ends the job instead of hanging it."""
 
     @property
-    def half(self) -> str | None:
+    def half_precision(self) -> str | None:
         """The 16-bit type of the matrix products, or None if they use a wider one."""
         return self.precision if self.precision in ("bfloat16", "float16") else None
 
     @property
     def gather_dtype(self) -> str:
         """Type in which the fsdp strategy gathers weights."""
-        if not self.half:
+        if not self.half_precision:
             return self.precision
-        return self.half if self.param_dtype == "default" else self.param_dtype
+        return self.half_precision if self.param_dtype == "default" else self.param_dtype
 
     def count_micro_batches(self, world: int) -> int:
         """Return the number of micro-batches that a data-parallel rank processes per optimizer
@@ -198,7 +198,7 @@ class TrainConfig(Layout):
             )
         count, ranks = self.global_batch // share, self.pipeline_parallel
         if ranks > 1 and (
-            refusal := self.schedule_entry.explain_refusal(count, ranks, self.stages)
+            refusal := self.schedule_entry.explain_unfit_micro_batches(count, ranks, self.stages)
         ):
             raise ValueError(
                 f"pipeline_parallel {ranks}, {self.pipeline_schedule}: {refusal}; "

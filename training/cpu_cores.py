@@ -18,7 +18,7 @@ def count_cores_per_rank(environment: Mapping[str, str] = os.environ) -> int:
     return max(1, count_cores() // ranks)
 
 
-def fit_threads(environment: Mapping[str, str] = os.environ) -> None:
+def limit_torch_threads(environment: Mapping[str, str] = os.environ) -> None:
     """Limit torch's threads in this process to its share of the cores.
 
     A single rank under torchrun, and every rank under mpirun, starts with one thread per core of

@@ -108,7 +108,7 @@ def assign_name_hashes(model: nn.Module) -> list[Dropout]:
     return list(modules.values())
 
 
-def sample_keys(seed: int, first: int, count: int) -> Tensor:
+def derive_sample_keys(seed: int, first: int, count: int) -> Tensor:
     """Return the random words from which the masks of ``count`` samples, from position ``first``
     on, are drawn: int32 (count, 2).
     """

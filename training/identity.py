@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 from training.config import IMMATERIAL, TrainConfig
 from training.export import shipped_files
 from training.workloads import load_spec
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 JOB = "steps/train/job.py"
 MOST_SHOWN = 3  # files that one message lists at most
@@ -72,7 +72,7 @@ class Parts(BaseModel):
         """The identity as a short hash; only a checkpoint with the same one is resumed
         automatically.
         """
-        return json_sha256(self.as_json)[:16]
+        return hash_json(self.as_json)[:16]
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Parts(BaseModel):
     @property
     def code_sha256(self) -> str:
         """One hash of all the code that affects the weights."""
-        return json_sha256(self.code)
+        return hash_json(self.code)
 
     def describe_differences(self, before: "Parts") -> dict[str, str]:
         """Return a description of each part that differs from another training run's, by part.
@@ -143,7 +143,7 @@ def describe_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 def _affects_weights(name: str, workload: str) -> bool:
     """Return whether the weights of this workload depend on file ``name``."""
-    if shipped_files.is_litter(name):
+    if shipped_files.is_leftover(name):
         return False
     if shipped_files.is_listed(name, shipped_files.WITHOUT_EFFECT):
         return False

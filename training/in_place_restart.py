@@ -24,7 +24,7 @@ class Attempt:
     max_restarts: int
 
     @classmethod
-    def read(cls, environment: Mapping[str, str] = os.environ) -> Self:
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
         """Read the attempt from torchrun's variables; without torchrun it is first and last."""
         number = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
         return cls(int(number), int(environment.get("TORCHELASTIC_MAX_RESTARTS", number)))
@@ -51,5 +51,5 @@ def refuse_failed_attempt(failure: Path) -> None:
     Raises:
         TrainingError: the failure file exists; the message is its content.
     """
-    if Attempt.read().number and failure.is_file():
+    if Attempt.from_environment().number and failure.is_file():
         raise TrainingError(failure.read_text(encoding="utf-8"))

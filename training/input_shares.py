@@ -65,7 +65,7 @@ class Mixture(BaseModel):
         return sorted({name for _, shares in self.phases for name in shares})
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _check_weights_and_changes(self) -> Self:
         check_weights(self.weights, "weights")
         check_steps(self.changes, "changes")
         return self
@@ -123,7 +123,7 @@ def _to_exact_fractions(weights: Mapping[str, float]) -> dict[str, Fraction]:
     return {name: Fraction(repr(float(weights[name]))) for name in sorted(weights)}
 
 
-def read_mixture(text: str) -> Mixture | None:
+def parse_mixture(text: str) -> Mixture | None:
     """Parse the hyperparameter ``mixture``; return None if it is empty: a run on one input."""
     return parse_hyperparameter(Mixture, "mixture", text) if text else None
 

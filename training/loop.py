@@ -16,7 +16,7 @@ from training.checkpoint.checkpoints import Checkpoints
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.loader import Batch, DevicePrefetcher, Loader, Preparation, move_batch
-from training.data.mixture import MixtureOrder, find_inputs, select_inputs
+from training.data.mixture import MixtureOrder, collect_inputs, select_inputs
 from training.data.sample_order import Order, create_uniform_order, create_windowed_order
 from training.defaults.flop_count import count_flops_per_unit
 from training.input_shares import Mixture
@@ -93,7 +93,7 @@ class Loop:
         self._trace = Trace(traces or Path(), config.profile_at, traced_steps)
         self._stop: Stop | None = None
 
-    def stop(self, reason: str) -> None:
+    def request_stop(self, reason: str) -> None:
         """Request that all ranks end after the same step, as SIGTERM does; a request on one rank is
         enough.
 
@@ -101,7 +101,7 @@ class Loop:
             reason: who requests the stop, followed by a colon and why.
         """
         if self._stop is not None:
-            self._stop.ask(reason)
+            self._stop.request_stop(reason)
 
     def train(self, train: Dataset, validation: Dataset) -> None:
         """Train until ``max_steps``; afterwards the strategy's model has the trained weights.
@@ -182,13 +182,13 @@ class Loop:
             self.average.update(self.step, finite)
         clock.mark("optimizer")
         self.step += 1
-        self._progress.step()
+        self._progress.count_step()
         # Do not fetch after the last step, because nothing would take the batches.
         if self.step < self.config.max_steps:
             prefetcher.fetch()
             clock.mark("data")
         if self.step % self.config.log_interval == 0 or self.step in (1, self.config.max_steps):
-            self._log(rate, loader.stall_seconds)
+            self._report_metrics(rate, loader.stall_seconds)
 
     def _count_units(self, batches: Sequence[Batch]) -> Tensor:
         """Return the number of units in the global batch (what the loss is averaged over):
@@ -198,7 +198,7 @@ class Loop:
         units = counts.sum().to(self.ranks.device, torch.float64)
         return self.ranks.sum(units if self.strategy.scores else torch.zeros_like(units))
 
-    def _check(self) -> None:
+    def _check_numbers(self) -> None:
         """Read the step's numbers; raise on every rank if a shared one is not finite."""
         if self._read != self.step:
             self._sync_step_numbers()
@@ -218,7 +218,7 @@ class Loop:
         config, clock = self.config, self.strategy.clock
         if self.step % config.validation_interval == 0 or self.step == config.max_steps:
             began = time.perf_counter()
-            self._check()
+            self._check_numbers()
             with self._use_average():
                 indices_by_input = select_validation(config, validation, self._mixture)
                 loss, of_inputs = self._validate(validation, indices_by_input)
@@ -229,7 +229,7 @@ class Loop:
                 )
             self._last_validation = self.step, loss
             self.report({"step": self.step, "validation_loss": loss, **of_inputs})
-            self._progress.pause(time.perf_counter() - began)
+            self._progress.exclude_seconds(time.perf_counter() - began)
         # The time of the validation must not count for the next step.
         clock.skip()
         if self.step % config.checkpoint_interval == 0 or self.step == config.max_steps:
@@ -288,7 +288,7 @@ class Loop:
                 totals[1] += self.workload.units(batch)
         return totals
 
-    def _log(self, rate: float, stall_seconds: float) -> None:
+    def _report_metrics(self, rate: float, stall_seconds: float) -> None:
         """Report the metric line of this step. Collective: call it on every rank."""
         updates = measure_updates(self.strategy.optimizer, self.ranks.device)
         numbers = self._sync_step_numbers(*self._progress.measure_own(), measurements=updates)
@@ -324,7 +324,7 @@ class Loop:
         if self.step == self._saved_step:
             return
         # Raises if a number is not finite, because such a state must not be saved.
-        self._check()
+        self._check_numbers()
         loss = (
             self._last_validation[1]
             if self._last_validation and self._last_validation[0] == self.step
@@ -365,7 +365,7 @@ def _mix_inputs(config: TrainConfig, train: Dataset, mixture: Mixture) -> Mixtur
     The windows of all inputs together are as large as one window of a plain order; an input that is
     not larger than its window is shuffled as a whole.
     """
-    sources = select_inputs(find_inputs(train.manifests), mixture.names, train.folder)
+    sources = select_inputs(collect_inputs(train.manifests), mixture.names, train.folder)
     window = max(1, config.window_samples // len(sources))
     orders = [
         create_windowed_order(source.fingerprint, config.seed, source.sizes, window)
@@ -394,7 +394,7 @@ def select_validation(
     """
     if mixture is None:
         return {"": range(min(len(validation), config.validation_samples))}
-    sources = find_inputs(validation.manifests)
+    sources = collect_inputs(validation.manifests)
     max_samples = max(1, config.validation_samples // len(mixture.names))
     indices_by_input = {
         name: sources[name].list_first_indices(max_samples)

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from training.config import BY_BATCH, TrainConfig
-from training.dropout import Dropout, assign_name_hashes, sample_keys
+from training.dropout import Dropout, assign_name_hashes, derive_sample_keys
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
 
@@ -79,10 +79,10 @@ class MicroBatches:
         self._buffers = Buffers(model)
         self._first, self._device = 0, torch.device("cpu")
 
-    def step(self, first: int, device: torch.device) -> None:
+    def begin_step(self, first: int, device: torch.device) -> None:
         """Begin a step; ``first`` is the position of this rank's first sample in the order."""
         self._first, self._device = first, device
-        self._buffers.step()
+        self._buffers.begin_step()
 
     def begin(self, number: int) -> None:
         """Prepare for the forward pass of this rank's micro-batch ``number``."""
@@ -92,7 +92,7 @@ class MicroBatches:
         self._last_seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
         seed_generators(self._last_seed, self._device)
         if self._dropouts:
-            keys = sample_keys(self._seed, position, self._size)
+            keys = derive_sample_keys(self._seed, position, self._size)
             if self._device.type == "cuda":
                 keys = keys.pin_memory()  # so that the host does not wait for the copy
             self._set_sample_keys(keys.to(self._device, non_blocking=True))
@@ -160,10 +160,10 @@ class StageMicroBatches:
         self._by_stage = by_stage
         self._latest: MicroBatches | None = None
 
-    def step(self, first: int, device: torch.device) -> None:
+    def begin_step(self, first: int, device: torch.device) -> None:
         """Begin a step in all stages; see ``MicroBatches.step``."""
         for micro_batches in self._by_stage.values():
-            micro_batches.step(first, device)
+            micro_batches.begin_step(first, device)
 
     def begin(self, number: int, stage: int) -> None:
         """Prepare for the forward pass of micro-batch ``number`` through ``stage``."""
@@ -211,7 +211,7 @@ class Buffers:
         for (module, name), tensor in zip(self._locations, tensors, strict=True):
             module._buffers[name] = tensor
 
-    def step(self) -> None:
+    def begin_step(self) -> None:
         """Begin a step: remember the buffers as they are after the previous step."""
         self._originals = self.list_tensors()
         self._start = [tensor.clone() for tensor in self._originals]

@@ -43,7 +43,7 @@ def compute_learning_rate(config: TrainConfig, step: int) -> float:
     return peak * (floor + (1 - floor) * remaining_share)
 
 
-def find_decayed(model: nn.Module) -> set[str]:
+def list_decayed_weights(model: nn.Module) -> set[str]:
     """Return the names of the weights with weight decay: those of two or more dimensions, so no
     norms and biases.
     """
@@ -60,9 +60,9 @@ def build_optimizer(
     mix in one fused operation.
 
     Args:
-        decay: names of the weights with weight decay; by default ``find_decayed``.
+        decay: names of the weights with weight decay; by default ``list_decayed_weights``.
     """
-    decay = find_decayed(model) if decay is None else decay
+    decay = list_decayed_weights(model) if decay is None else decay
     groups: dict[object, dict] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:

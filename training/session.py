@@ -126,7 +126,7 @@ def run(
         return
     flight_recorder.record_collectives(job_settings.root / RECORDINGS)
     with start_strategy(
-        job_settings.config, built.workload, _find_newest_checkpoint(job_settings, built.parts)
+        job_settings.config, built.workload, _find_resume_point(job_settings, built.parts)
     ) as strategy:
         config = strategy.config
         parts = _replace_precision(built.parts, config.precision)
@@ -134,7 +134,7 @@ def run(
         _run_training(job_settings, built, strategy, steps, end)
 
 
-def _find_newest_checkpoint(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
+def _find_resume_point(job_settings: JobSettings, parts: Parts) -> tuple[int, str]:
     """Return (step, precision) of the checkpoint from which this training will continue.
 
     Only this machine's folder is searched; return (0, "") if there is no checkpoint.
@@ -171,7 +171,7 @@ def _run_training(
         Watch(strategy.ranks, timeout, root / RECORDINGS, end) as watch,
         Reports(history, strategy.ranks.rank, _create_trackers(job_settings, built)) as reports,
     ):
-        check_alike(parts, built.data["validation"].fingerprint, strategy.ranks)
+        check_ranks_agree(parts, built.data["validation"].fingerprint, strategy.ranks)
         if job_settings.start and strategy.ranks.rank == 0:
             log_start_and_copy_history(job_settings.start, differs, config, history)
         loop, checkpoints = _create_loop(job_settings, built, strategy, reports, steps)
@@ -212,7 +212,7 @@ def _create_loop(
         for event in watcher.add(metrics) if ranks.rank == 0 else ():
             reports.report_event(event)
             if event.action == "stop":
-                loop.stop(event.reason)
+                loop.request_stop(event.reason)
 
     loop = Loop(
         config,
@@ -303,7 +303,7 @@ def log_start_and_copy_history(
     earlier_history = start.folder.parent / HISTORY
     if earlier_history.is_file() and not history.exists():
         history.parent.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(history, earlier_history.read_bytes())
+        atomic_file.write_file(history, earlier_history.read_bytes())
 
 
 def _build_parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, Any]) -> Parts:
@@ -324,16 +324,16 @@ def _build_parts(job_settings: JobSettings, train: Dataset, shaping: dict[str, A
         "tuning": job_settings.tuning.part,
     }
     if job_settings.mixture is not None:
-        from training.data.mixture import find_inputs
+        from training.data.mixture import collect_inputs
 
         more["mixture"] = list_identity_shares(job_settings.mixture)
         more["inputs"] = {
-            source.name: source.fingerprint for source in find_inputs(train.manifests).values()
+            source.name: source.fingerprint for source in collect_inputs(train.manifests).values()
         }
     return known_parts.model_copy(update=more)
 
 
-def check_alike(parts: Parts, validation: str, ranks: Ranks) -> None:
+def check_ranks_agree(parts: Parts, validation: str, ranks: Ranks) -> None:
     """Check that all ranks run the same training, on the same samples. Collective: call it on every
     rank.
 
@@ -368,7 +368,7 @@ def _open_data(root: Path, workload: Workload, *, in_memory: bool) -> dict[str, 
     packing = workload.packing
     for split, dataset in data.items():
         if read_ranks()[1] == 0:
-            dataset.check()
+            dataset.check_files()
         stored_info = dataset.manifests.workload
         if (stored_info, dataset.fields) != (packing.info, packing.fields):
             raise DataError(

@@ -150,7 +150,9 @@ class ScheduleEntry:
     many in each round.
     """
 
-    def explain_refusal(self, micro_batches: int, ranks: int, stages: int) -> str | None:
+    def explain_unfit_micro_batches(
+        self, micro_batches: int, ranks: int, stages: int
+    ) -> str | None:
         """Return why the schedule cannot run this number of micro-batches, or None if it can."""
         if micro_batches < ranks:
             return f"{ranks} ranks need at least as many micro-batches to be busy"

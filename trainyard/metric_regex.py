@@ -47,7 +47,7 @@ class Expression:
         self._seconds_left = SECONDS_AHEAD
 
     @property
-    def is_given_up(self) -> bool:
+    def is_abandoned(self) -> bool:
         """True if it took too long; ``search`` then always returns None."""
         return self._seconds_left <= 0
 
@@ -55,7 +55,7 @@ class Expression:
         """Return the first match in the line; None if there is none or the expression took too
         long.
         """
-        if not self.is_given_up:
+        if not self.is_abandoned:
             self._seconds_left = min(SECONDS_AHEAD, self._seconds_left + SECONDS_PER_LINE)
         while self._seconds_left > 0:
             began = time.thread_time()

@@ -68,7 +68,7 @@ def is_sensitive(name: str, value: Any) -> bool:
     return isinstance(value, str) and (is_secret(name, value) or has_url_secret(value))
 
 
-def find_secrets(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
+def iter_secret_paths(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
     """Iterate over the paths of apparent secrets in ``value``.
 
     Args:
@@ -83,10 +83,10 @@ def find_secrets(value: Any, path: Path = (), name: str = "") -> Iterator[Path]:
         entry_name = next((value[key] for key in ("Name", "Key") if key in value), None)
         for key, item in value.items():
             pair = key in ("Value", "DefaultValue") and isinstance(entry_name, str)
-            yield from find_secrets(item, (*path, str(key)), str(entry_name if pair else key))
+            yield from iter_secret_paths(item, (*path, str(key)), str(entry_name if pair else key))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from find_secrets(item, (*path, index), _find_option_name(value, index))
+            yield from iter_secret_paths(item, (*path, index), _find_option_name(value, index))
 
 
 def _find_option_name(items: list, index: int) -> str:

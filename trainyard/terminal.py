@@ -90,7 +90,7 @@ def extend_verb(
         replacements = extension(values, **{name: values[name] for name in additions})
         command(**{name: values[name] for name in options} | dict(replacements))
 
-    return _with_options(
+    return _make_verb(
         main,
         {**additions, **options, **additions},
         command,
@@ -133,7 +133,7 @@ def make_typer_command(command: Callable[..., None]) -> Callable[..., None]:
     """Return the verb in the form that typer expects: without keyword-only parameters, required
     ones first.
     """
-    return _with_options(command, _list_options(command), command, _get_requirements(command))
+    return _make_verb(command, _list_options(command), command, _get_requirements(command))
 
 
 def _get_requirements(command: Callable[..., None]) -> Sequence[Need]:
@@ -151,7 +151,7 @@ def _list_options(command: Callable[..., Any]) -> dict[str, Parameter]:
     }
 
 
-def _with_options(
+def _make_verb(
     call: Callable[..., None],
     options: Mapping[str, Parameter],
     command: Callable[..., None],
@@ -195,7 +195,7 @@ def _report_all_missing(command: Callable[..., None]) -> Callable[..., None]:
         name: option.replace(default=None) if option.default is Parameter.empty else option
         for name, option in options.items()
     }
-    return _with_options(check_and_call, optional, command, ())
+    return _make_verb(check_and_call, optional, command, ())
 
 
 def has_value(value: Any) -> bool:

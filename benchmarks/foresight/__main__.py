@@ -59,7 +59,7 @@ def write(constants: Constants) -> None:
     """Into ``constants.json``, under ``time``; what others have there stays."""
     whole = json.loads(PATH.read_text(encoding="utf-8"))
     whole["time"] = asdict(constants)
-    atomic_file.write(PATH, json.dumps(whole, indent=2) + "\n")
+    atomic_file.write_file(PATH, json.dumps(whole, indent=2) + "\n")
 
 
 def validate_forecasts(of: list[Case]) -> dict[str, dict[str, Score]]:

@@ -153,7 +153,7 @@ def _source(name: str) -> str:
 
 def main() -> None:
     """Write the page."""
-    atomic_file.write(FILE, page().rstrip() + "\n")
+    atomic_file.write_file(FILE, page().rstrip() + "\n")
     print(f"{FILE}: written")
 
 

@@ -74,7 +74,7 @@ def cases(rows: Mapping[str, Sequence[Row]]) -> list[Case]:
             setting = Setting(**row["row"])
             measured = _seconds(setting, row["measured"])
             if measured and not row["outlier"]:
-                work = work_of.from_setting(setting)
+                work = work_of.compute_work(setting)
                 found.append(Case(source, setting, work, measured, row["group"]))
     return found
 

@@ -143,7 +143,7 @@ def main(
     if fit_:
         fitted = fit([one for one in rows if one.source not in SILENT])
         tree = json.loads(FILE.read_text(encoding="utf-8"))
-        atomic_file.write(FILE, json.dumps(tree | {"memory": asdict(fitted)}, indent=2) + "\n")
+        atomic_file.write_file(FILE, json.dumps(tree | {"memory": asdict(fitted)}, indent=2) + "\n")
         print(f"wrote {fitted}")
         return
     pairs = held_out(rows)

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from benchmarks.gate.worlds import approximate, sample
-from conditions.alpha_spending import significance_level
+from conditions.alpha_spending import compute_significance_level
 from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.improvement import Groups, count_effective_groups
 from conditions.mean_tests import Floats
@@ -15,7 +15,7 @@ from conditions.slices import judge_slices
 
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
-FIRST = significance_level(ALPHA, look_number=1)
+FIRST = compute_significance_level(ALPHA, look_number=1)
 """Level of the first look."""
 TRIES = (1, 5, 20, 50)
 """Challengers that are tried on one test split."""
@@ -83,9 +83,11 @@ def first_promotions(world: str, groups: int, seed: int) -> tuple[float, float]:
     counted = uncounted = np.inf
     for look in range(1, TRIES[-1] + 1):
         chance = sample(
-            world, groups, seed * 1000 + look, 0.0, significance_level(ALPHA, look)
+            world, groups, seed * 1000 + look, 0.0, compute_significance_level(ALPHA, look)
         ).compute_p_at_most(0)
-        counted = min(counted, look) if chance <= significance_level(ALPHA, look) else counted
+        counted = (
+            min(counted, look) if chance <= compute_significance_level(ALPHA, look) else counted
+        )
         uncounted = min(uncounted, look) if chance <= FIRST else uncounted
     return counted, uncounted
 

@@ -36,14 +36,14 @@ from benchmarks.harness import (
     steps_of,
 )
 from benchmarks.iam.derived_requests import DERIVED_CALLS
-from pipelines.infrastructure.serving_roles import from_recipe
+from pipelines.infrastructure.serving_roles import build_recipe_subject
 from trainyard.aws_clients import create_client
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
 from trainyard.emulator.request_scope import ACCOUNT
 from trainyard.emulator.server import Endpoint, serve_emulator
-from trainyard.permissions.policy_documents import read_policy
+from trainyard.permissions.policy_documents import parse_policy
 from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate_request
 from trainyard.permissions.role_template import derive_policy
 
@@ -108,7 +108,7 @@ def main(
 def try_recipe(endpoint: Endpoint, path: str, run: bool) -> Trial:
     """Make the recipe's roles, run what can be run with them, and derive the rest."""
     own = [*OWN, *STAND_INS.get(path, ())]
-    subject = from_recipe(Path(path), own)
+    subject = build_recipe_subject(Path(path), own)
     trial = Trial(path, {role: derive_policy(subject, role) for role in NAMES})
     decisions: list[Decision] = []
     endpoint.app.aws.authority.observe = decisions.append
@@ -216,7 +216,7 @@ def _list_denied_calls(
     if not statements:
         return [Decision(call, False) for call in calls]
     document = {"Version": "2012-10-17", "Statement": list(statements)}
-    policies = Policies(identity=(read_policy("derived", document),))
+    policies = Policies(identity=(parse_policy("derived", document),))
     return [d for call in calls if not (d := evaluate_request(call, policies)).is_allowed]
 
 

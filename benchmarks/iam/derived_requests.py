@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from trainyard.emulator.iam.account_policies import make_session_principal
-from trainyard.emulator.iam.authority import Caller, request_of
+from trainyard.emulator.iam.authority import Caller, make_policy_request
 from trainyard.emulator.iam.s3_calls import (
     iter_job_calls,
     iter_logging_calls,
     iter_step_calls,
-    list_call,
+    make_list_call,
     make_metric_call,
     make_object_call,
 )
@@ -23,9 +23,9 @@ from trainyard.emulator.iam.service_calls import (
     iter_sagemaker_calls,
     make_key_call,
 )
-from trainyard.language.definition_document import find_property_file
+from trainyard.language.definition_document import locate_property_file
 from trainyard.language.expressions import GET, JSON_GET, iter_expressions, parse_get
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.permissions.pipeline_subject import Subject
 from trainyard.permissions.policy_evaluation import Request
 
@@ -41,7 +41,7 @@ _PLACES = ("S3Uri", "S3OutputPath", "DestinationS3Uri")
 def job_requests(subject: Subject) -> Iterator[Call]:
     """Iterate over the calls of the jobs' role."""
     for step in subject.values.steps:
-        job, asked = step_type(step.type).job, _resolve_request(subject, step.arguments)
+        job, asked = get_step_type(step.type).job, _resolve_request(subject, step.arguments)
         if job is None:
             continue
         yield from iter_job_calls(asked)
@@ -55,7 +55,7 @@ def _moves(asked: Mapping[str, Any]) -> Iterator[Call]:
         for place in _PLACES:
             for uri in iter_members(asked.get(field), place):
                 bucket, key = _split(uri)
-                yield list_call(bucket, key)
+                yield make_list_call(bucket, key)
                 yield make_object_call("GetObject", bucket, _below(key))
     for field in _WRITES:
         for place in _PLACES:
@@ -73,7 +73,7 @@ def pipeline_requests(subject: Subject) -> Iterator[Call]:
         asked, fields = _resolve_request(subject, step.arguments), _resolve_request(subject, named)
         name = f"pipelines-{EXECUTION}-{step.name}-0123456789"
         yield from iter_step_calls(step.type, name, asked, fields)
-        if job := step_type(step.type).job:  # when the execution is stopped
+        if job := get_step_type(step.type).job:  # when the execution is stopped
             yield from iter_sagemaker_calls(f"Stop{job.api}", {f"{job.api}Name": name})
     for found, _ in iter_expressions(subject.document):
         if body := found.get(JSON_GET):
@@ -93,7 +93,7 @@ def _json_file(subject: Subject, body: Mapping[str, Any]) -> str:
     if "S3Uri" in body:
         return _resolve_request(subject, body["S3Uri"])
     file = parse_get(body["PropertyFile"][GET])
-    folder, name = find_property_file(subject.values.step(file.name).document, file.path)
+    folder, name = locate_property_file(subject.values.get_step(file.name).document, file.path)
     return f"{_resolve_request(subject, {GET: f'Steps.{file.name}.{folder}'})}/{name}"
 
 
@@ -110,7 +110,7 @@ def look_requests(subject: Subject) -> Iterator[Call]:
             for field in (*_READS[:2], *_WRITES[:2]):
                 for place in _PLACES:
                     for uri in iter_members(asked.get(field), place):
-                        yield list_call(*_split(uri))
+                        yield make_list_call(*_split(uri))
 
 
 def _resolve_request(subject: Subject, value: Any) -> Any:
@@ -140,7 +140,7 @@ def _make_request_lister(
 
     def list_requests(subject: Subject, role: str) -> list[Request]:
         caller = Caller(make_session_principal(role), None)
-        return [request_of(caller, call) for call in calls(subject)]
+        return [make_policy_request(caller, call) for call in calls(subject)]
 
     return list_requests
 

@@ -28,7 +28,7 @@ import typer
 from benchmarks.harness import CHECKOUT, JsonFile, keep, steps_of
 from benchmarks.mutants.edits import ROOMS, Mutant, apply_mutant, everywhere, same
 from benchmarks.mutants.forked import Ran, load, pytest_in
-from trainyard.common.atomic_file import write
+from trainyard.common.atomic_file import write_file
 
 SECONDS = 60  # of a test file, when its statements are noted: what ended by then counts
 FILES, TESTS, BUDGET = 8, 100, 20.0  # at most, of a mutant's tests: files, tests, usual seconds
@@ -54,7 +54,7 @@ class Tests:
         path = self.kept / f"{file.replace('/', '.')}.json"
         if not path.exists():
             outcome = pytest_in(self.copy, [file], SECONDS, self.notes, ROOMS)
-            write(path, json.dumps([asdict(one) for one in outcome.tests]))
+            write_file(path, json.dumps([asdict(one) for one in outcome.tests]))
         return [Ran(**one) for one in json.loads(path.read_text())]
 
     def verdict(self, mutant: Mutant) -> tuple[str, str | None]:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from benchmarks.whole_loop.flight_requests import MOVED
 from benchmarks.whole_loop.rehearsal import Seen
 from pipelines.endpoint.answer_quality import OF_TRUTHS
-from pipelines.endpoint.drift import find_drift
+from pipelines.endpoint.drift import compare_columns
 from tests.endpoint_load import Ended
 from trainyard.quality.model_quality import Cells, build_table
 
@@ -90,7 +90,7 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
     ends = range(COMPARED, len(ended) + 1, STEP)
     for last in ends:
         now = _columns(rows[last - COMPARED : last])
-        for one in find_drift(before, now, quantities, error=0.05, least_psi=0.1):
+        for one in compare_columns(before, now, quantities, error=0.05, least_psi=0.1):
             if one.respect == "values":
                 curves[one.feature].append(one.psi or 0.0)
     x = [ended[last - 1].at - begin for last in ends]

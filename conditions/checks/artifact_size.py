@@ -3,12 +3,12 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, check_maximum, read_number
+from conditions.gate_check import Check, check_maximum, find_number
 
 
 def check_artifact_size(evaluation: Any, budget_mb: float) -> Check:
     """Check that model.tar.gz has at most ``budget_mb`` MB of 10⁶ bytes."""
-    size = read_number(evaluation, "artifact", "bytes")
+    size = find_number(evaluation, "artifact", "bytes")
     return check_maximum(
         kind="artifact_size",
         metric="artifact_mb",

@@ -7,7 +7,7 @@ from conditions.gate_check import (
     Check,
     Direction,
     compare_with_threshold,
-    read_number,
+    find_number,
     to_finite_number,
 )
 from conditions.gate_documents import Evidence
@@ -17,7 +17,7 @@ def check_against_baseline(
     evaluation: Any, metric: str, direction: Direction, baseline: str, margin: float
 ) -> Check:
     """Check that the metric is better than the baseline's by ``margin``, in the metric's unit."""
-    reference = read_number(evaluation, "baselines", baseline, metric)
+    reference = find_number(evaluation, "baselines", baseline, metric)
     sign = -1 if direction == "lower" else 1
     threshold = None if reference is None else to_finite_number(reference + sign * margin)
     by = f" by at least {margin:g}" if margin else ""
@@ -27,7 +27,7 @@ def check_against_baseline(
         name=f"beats_{baseline}",
         metric=metric,
         direction=direction,
-        value=read_number(evaluation, "metrics", metric, "value"),
+        value=find_number(evaluation, "metrics", metric, "value"),
         threshold=threshold,
         demand=f"it must beat the {baseline} baseline's {reference_text}{by}",
         missing=f"{metric} of the model or of the {baseline} baseline is missing or not finite",

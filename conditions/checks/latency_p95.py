@@ -3,7 +3,7 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, check_maximum, read_number
+from conditions.gate_check import Check, check_maximum, find_number
 
 
 def check_latency(evaluation: Any, budget_ms: float) -> Check:
@@ -15,7 +15,7 @@ def check_latency(evaluation: Any, budget_ms: float) -> Check:
     return check_maximum(
         kind="latency",
         metric="latency_p95_ms",
-        value=read_number(evaluation, "latency", "p95_ms"),
+        value=find_number(evaluation, "latency", "p95_ms"),
         most=budget_ms,
         demand=f"the recipe demands at most {budget_ms:g}",
         missing="latency.p95_ms is missing from the evaluation, or not finite",

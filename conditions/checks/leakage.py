@@ -3,7 +3,7 @@
 from typing import Any
 
 from conditions.check_table import Field, GateCheck
-from conditions.gate_check import Check, check_maximum, read_number
+from conditions.gate_check import Check, check_maximum, find_number
 
 
 def check_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
@@ -12,8 +12,8 @@ def check_leakage(evaluation: Any, leak_kind: str, limit: float) -> Check:
     ``leak_kind``: ``examples``, which are found by the hash of their content, or ``groups``, which
     are found by their key. A metric on examples that were trained on says nothing about new ones.
     """
-    leak_count = read_number(evaluation, "leakage", leak_kind)
-    searched_count = read_number(evaluation, "leakage", f"checked_{leak_kind}")
+    leak_count = find_number(evaluation, "leakage", leak_kind)
+    searched_count = find_number(evaluation, "leakage", f"checked_{leak_kind}")
     share, demand = None, f"the share of test {leak_kind} that were trained on"
     if leak_count is not None and searched_count and 0 <= leak_count <= searched_count:
         share = leak_count / searched_count

@@ -1,7 +1,7 @@
 """``min_examples``, ``min_groups``: the test split is large enough to judge by."""
 
 from conditions.check_table import Demands, Field, GateCheck, list_compared_metrics
-from conditions.gate_check import Check, reaches_minimum, to_finite_number
+from conditions.gate_check import Check, is_at_least, to_finite_number
 from conditions.gate_documents import Evidence
 
 
@@ -11,7 +11,7 @@ def _check_minimum(check: GateCheck, unit: str, count: float, minimum: float) ->
         unit,
         minimum,
         value=to_finite_number(count),
-        passed=reaches_minimum(count, minimum),
+        passed=is_at_least(count, minimum),
         reason=f"the test split has {count:.6g} {unit.replace('_', ' ')}, the recipe demands at "
         f"least {minimum:g}",
     )

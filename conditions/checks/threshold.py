@@ -9,7 +9,7 @@ from conditions.gate_check import (
     Check,
     Direction,
     compare_with_threshold,
-    read_number,
+    find_number,
     to_finite_number,
 )
 from conditions.gate_documents import Evidence
@@ -25,7 +25,7 @@ def check_against_threshold(
         name=f"{'max' if direction == 'lower' else 'min'}_{metric}",
         metric=metric,
         direction=direction,
-        value=read_number(evaluation, "metrics", metric, "value"),
+        value=find_number(evaluation, "metrics", metric, "value"),
         threshold=to_finite_number(threshold),
         demand=f"the recipe demands {demand} {threshold:g}",
         missing=f"{metric} is missing from the evaluation, or not finite",

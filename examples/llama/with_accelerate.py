@@ -50,13 +50,13 @@ def main() -> None:
         train.advance(batch)
         accelerator.print(f"step={step} loss={accelerator.reduce(loss, 'mean').item()}", flush=True)
         if step % options.save_steps == 0:
-            save(accelerator, options.checkpoints / f"step-{step:08d}")
+            save_checkpoint(accelerator, options.checkpoints / f"step-{step:08d}")
     if accelerator.is_main_process:
         accelerator.unwrap_model(model).save_pretrained(os.environ["SM_MODEL_DIR"])
     accelerator.end_training()
 
 
-def save(accelerator: Accelerator, folder: Path) -> None:
+def save_checkpoint(accelerator: Accelerator, folder: Path) -> None:
     """Save a checkpoint on each node; it gets its name ``folder`` only once it is complete."""
     unfinished = folder.with_name(f"unfinished-{folder.name}")
     accelerator.save_state(str(unfinished))

@@ -14,7 +14,7 @@ from training.data.torch_dataset import ShardDataset, collate
 
 
 @dataclass
-class Model:
+class ModelOptions:
     base: str = ""
     """Folder of a model to start from; empty: fresh weights."""
     layers: int = 2
@@ -24,7 +24,7 @@ class Model:
 
 
 def main() -> None:
-    parser = HfArgumentParser((Model, TrainingArguments))
+    parser = HfArgumentParser((ModelOptions, TrainingArguments))
     parser.set_defaults(
         output_dir="/opt/ml/checkpoints",
         train_sampling_strategy="sequential",  # the dataset has its own order

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from steps.shard.record_hashes import hash_column, split_numbers
+from steps.shard.record_hashes import assign_splits, hash_column
 from steps.shard.shard_plan import SPLITS
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
@@ -23,7 +23,7 @@ def write_partition(batch: pa.Table, output: str) -> pa.Table:
     packing = load_packing(WORKLOAD, CONFIG, None)
     [records] = batch.select(["text"]).combine_chunks().to_batches()
     hashes = hash_column(records.column("text"))
-    splits = split_numbers(hashes, validation_share=0.05, test_share=0.05)
+    splits = assign_splits(hashes, validation_share=0.05, test_share=0.05)
     name = hashlib.sha256(hashes.tobytes()).hexdigest()[:16]  # a task that runs again overwrites
     for number, split in enumerate(SPLITS):
         packer = packing.packer()

@@ -23,7 +23,7 @@ from common.utils import (  # a module of AWS's drivers, which are next to this 
 PORT = 8890
 
 
-def tf_config(environment: Mapping[str, str]) -> dict[str, object]:
+def build_tf_config(environment: Mapping[str, str]) -> dict[str, object]:
     """Return the content of TF_CONFIG for this node."""
     hosts = json.loads(environment["SM_HOSTS"])
     return {
@@ -33,7 +33,7 @@ def tf_config(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def main() -> None:
-    os.environ["TF_CONFIG"] = json.dumps(tf_config(os.environ))
+    os.environ["TF_CONFIG"] = json.dumps(build_tf_config(os.environ))
     arguments = hyperparameters_to_cli_args(json.loads(os.environ["SM_HPS"]))
     command = [get_python_executable(), os.environ["SM_ENTRY_SCRIPT"], *arguments]
     status, traceback = execute_commands(command)

@@ -15,7 +15,7 @@ SLOPE, OFFSET = 3.0, -1.0
 
 
 def main() -> None:
-    options = parse()
+    options = parse_arguments()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     worker, workers = strategy.cluster_resolver.task_id or 0, strategy.num_replicas_in_sync
     with strategy.scope():
@@ -50,7 +50,7 @@ def main() -> None:
         path.write_text(json.dumps(dict(zip(("slope", "offset"), learned, strict=True))))
 
 
-def parse() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--batch", type=int, default=64)

@@ -15,10 +15,12 @@ def main() -> None:
     train, test = (Split(os.environ[f"SM_CHANNEL_{name}"]) for name in ("TRAIN", "TEST"))
     features, rows = Features.read(folder / "features.json"), test.rows()
     model = xgb.Booster(model_file=folder / "xgboost-model")
-    matrix = xgb.DMatrix(features.of(rows), feature_types=features.types, enable_categorical=True)
-    write(output / "scores.parquet", rows, model.predict(matrix), test)
+    matrix = xgb.DMatrix(
+        features.build_matrix(rows), feature_types=features.types, enable_categorical=True
+    )
+    write_scores(output / "scores.parquet", rows, model.predict(matrix), test)
     rate = np.full(len(rows), train.rows()["label"].mean())
-    write(output / "baseline.base_rate.parquet", rows, rate, test)
+    write_scores(output / "baseline.base_rate.parquet", rows, rate, test)
     days = np.unique(train.rows()["group"])
     parquet.write_table(
         pa.table({"example": [f"day {day}" for day in days], "group": days}),
@@ -26,7 +28,7 @@ def main() -> None:
     )
 
 
-def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) -> None:
+def write_scores(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) -> None:
     """Write a row of scores per example in the format of docs/gate.md; days are the groups."""
     label, predicted = rows["label"].astype(float), probability.astype(np.float64)
     table = {
@@ -38,11 +40,11 @@ def write(path: Path, rows: np.ndarray, probability: np.ndarray, test: Split) ->
         "label": rows["label"],
     }
     if "month" in test.columns[0]:
-        table["slice.month"] = months(rows, test)
+        table["slice.month"] = list_months(rows, test)
     parquet.write_table(pa.table(table), path)
 
 
-def months(rows: np.ndarray, test: Split) -> list[str]:
+def list_months(rows: np.ndarray, test: Split) -> list[str]:
     """Return the month of each row as the raw data writes it."""
     column = test.columns[0].index("month")
     words = {code: value for value, code in test.values()[column].items()}

@@ -22,7 +22,7 @@ def input_fn(body: str | bytes, content_type: str) -> dict:
 def predict_fn(record: dict, model: tuple[xgb.Booster, Features]) -> dict[str, float]:
     booster, features = model
     rows = xgb.DMatrix(
-        features.of_record(record), feature_types=features.types, enable_categorical=True
+        features.build_row(record), feature_types=features.types, enable_categorical=True
     )
     return {"probability": float(booster.predict(rows)[0])}
 

@@ -30,9 +30,9 @@ def join_communicator() -> Iterator[tuple[int, int]]:
 
         # Kept in a name: if no launcher serves the store, it ends with rank 0's last reference.
         store, rank, world = next(rendezvous("env://"))
-        tracker, settings = _by_store(store, rank, world)
+        tracker, settings = _share_settings_by_store(store, rank, world)
     else:
-        rank, world, tracker, settings = _by_hosts()
+        rank, world, tracker, settings = _derive_settings_from_hosts()
     with _connect_communicator({"dmlc_task_id": str(rank), **settings}):
         yield rank, world
     if tracker:
@@ -43,7 +43,9 @@ TrackerSettings = dict[str, str | int]
 """Settings with which a worker connects to the tracker."""
 
 
-def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, TrackerSettings]:
+def _share_settings_by_store(
+    store: Any, rank: int, world: int
+) -> tuple[RabitTracker | None, TrackerSettings]:
     # The store outlives a restart.
     key = f"rabit/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
     tracker = None
@@ -53,7 +55,7 @@ def _by_store(store: Any, rank: int, world: int) -> tuple[RabitTracker | None, T
     return tracker, json.loads(store.get(key))
 
 
-def _by_hosts() -> tuple[int, int, RabitTracker | None, TrackerSettings]:
+def _derive_settings_from_hosts() -> tuple[int, int, RabitTracker | None, TrackerSettings]:
     hosts = sorted(json.loads(os.environ["SM_HOSTS"]))
     rank = hosts.index(os.environ["SM_CURRENT_HOST"])
     address = socket.gethostbyname(hosts[0])

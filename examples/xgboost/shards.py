@@ -63,7 +63,7 @@ class Features:
             matrix[:, len(self._known) :] = rows["numbers"]
         return matrix
 
-    def of_record(self, record: dict[str, Any]) -> np.ndarray:
+    def build_row(self, record: dict[str, Any]) -> np.ndarray:
         """Return the inputs for one raw record, as sent to an endpoint: (1, columns)."""
         matrix = np.full((1, len(self.types)), np.nan, np.float32)
         for column, name in enumerate(self.columns[0]):

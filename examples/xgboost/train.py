@@ -15,20 +15,20 @@ from shards import Features, Split
 
 
 def main() -> None:
-    options = parse()
+    options = parse_arguments()
     train = Split(os.environ["SM_CHANNEL_TRAIN"])
     validation = Split(os.environ["SM_CHANNEL_VALIDATION"])
     features = Features(train.columns, train.values())
-    with rabit.joined() as (rank, world):
-        model = fit(options, features, train, validation, rank, world)
-        agree(model, rank, world)
+    with rabit.join_communicator() as (rank, world):
+        model = fit_trees(options, features, train, validation, rank, world)
+        check_same_trees(model, rank, world)
     if rank == 0:
         folder = Path(os.environ["SM_MODEL_DIR"])
         model.save_model(folder / "xgboost-model")
         features.write(folder / "features.json")
 
 
-def fit(
+def fit_trees(
     options: argparse.Namespace,
     features: Features,
     train: Split,
@@ -38,7 +38,7 @@ def fit(
 ) -> xgb.Booster:
     """Return the trees, boosted until the validation loss of all processes stops improving."""
     train_matrix, validation_matrix = (
-        matrix(features, split, rank, world) for split in (train, validation)
+        make_matrix(features, split, rank, world) for split in (train, validation)
     )
     settings = {
         "objective": "binary:logistic",
@@ -60,17 +60,17 @@ def fit(
     )
 
 
-def matrix(features: Features, split: Split, rank: int, world: int) -> xgb.DMatrix:
+def make_matrix(features: Features, split: Split, rank: int, world: int) -> xgb.DMatrix:
     rows = split.rows(rank, world)
     return xgb.DMatrix(
-        features.of(rows),
+        features.build_matrix(rows),
         label=rows["label"],
         feature_types=features.types,
         enable_categorical=True,
     )
 
 
-def agree(model: xgb.Booster, rank: int, world: int) -> None:
+def check_same_trees(model: xgb.Booster, rank: int, world: int) -> None:
     """Exit with an error if this process has grown other trees than rank 0."""
     sha256 = hashlib.sha256(model.save_raw()).hexdigest()
     rounds = model.num_boosted_rounds()
@@ -79,7 +79,7 @@ def agree(model: xgb.Booster, rank: int, world: int) -> None:
         raise SystemExit(f"rank {rank}: its model is not rank 0's")
 
 
-def parse() -> argparse.Namespace:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--num_round", type=int, default=500)
     parser.add_argument("--eta", type=float, default=0.05)

@@ -17,11 +17,11 @@ from pipelines.advice.training_setting import (
     LANGUAGE,
     build_format_fields,
     build_model_fields,
-    find_precision,
-    refuse_traced,
+    convert_precision,
+    refuse_adapters_and_float8,
 )
 from pipelines.recipe.config import Recipe
-from pipelines.recipe.environments import place_in_environment
+from pipelines.recipe.environments import move_to_environment
 from pipelines.recipe.extended_recipe import FIELD
 from pipelines.recipe.read_recipe import load_recipe, override_field
 from training.config import TrainConfig
@@ -97,7 +97,7 @@ def _make_shapes_key(recipe: Recipe) -> traced_shapes.ShapesKey:
     loop, tuning = recipe.train.loop, recipe.train.tuning
     assert loop is not None  # noqa: S101 (the callers have checked)
     precision = build_format_fields(loop, tuning)["precision"]
-    refuse_traced(recipe.workload.name, tuning, precision)
+    refuse_adapters_and_float8(recipe.workload.name, tuning, precision)
     settings = recipe.workload_config.model_dump(mode="json")
     return traced_shapes.ShapesKey(recipe.workload.name, settings, precision)
 
@@ -212,7 +212,7 @@ def make_layout_check(recipe: Recipe) -> Callable[[Setting], str | None]:
 
     def refuse(setting: Setting) -> str | None:
         """Return why the layout cannot be used; None if it can."""
-        if loop.precision != "auto" and setting.precision != find_precision(loop):
+        if loop.precision != "auto" and setting.precision != convert_precision(loop):
             return (
                 f"a {setting.gpu} does not support {loop.precision}: set train.loop.precision to "
                 "float16, or use other machines"
@@ -285,9 +285,9 @@ def write_advised_recipe(
     _validate_changed_recipe(path, overrides, train_changes, environment)
     comment = "".join(f"# {line}\n" for line in comments)
     text = yaml.safe_dump(
-        place_in_environment(tree, environment), sort_keys=False, allow_unicode=True, width=100
+        move_to_environment(tree, environment), sort_keys=False, allow_unicode=True, width=100
     )
-    atomic_file.write(output_path, comment + text)
+    atomic_file.write_file(output_path, comment + text)
 
 
 def _validate_changed_recipe(

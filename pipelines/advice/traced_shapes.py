@@ -71,7 +71,7 @@ def store_shapes(shapes_key: ShapesKey, tree: Mapping[str, Any]) -> Path:
     key = {**shapes_key.as_json, "code": hash_workload_code(shapes_key.workload)}
     try:
         FOLDER.mkdir(parents=True, exist_ok=True)
-        atomic_file.write(shapes_key.path, json.dumps({"of": key, **tree}, indent=1) + "\n")
+        atomic_file.write_file(shapes_key.path, json.dumps({"of": key, **tree}, indent=1) + "\n")
     except OSError as error:
         raise ForesightError(f"{shapes_key.path}: cannot be written: {error}") from None
     return shapes_key.path

@@ -15,11 +15,11 @@ from pipelines.advice import traced_shapes
 from pipelines.recipe.config import Recipe
 from steps.workload_settings import overlay_settings
 from training.config import TrainConfig
-from training.weights.finetuning.adapters import Tuning, read_tuning
-from training.workloads import read_settings
+from training.weights.finetuning.adapters import Tuning, parse_tuning
+from training.workloads import parse_settings
 from training.workloads.language_model.config import LanguageModelConfig
 from trainyard.common.errors import ForesightError, TrainingError
-from trainyard.foresight.cloud_machines import find_device
+from trainyard.foresight.cloud_machines import find_gpu
 from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.foresight.memory import Memory
 from trainyard.foresight.model_shapes import compute_widths
@@ -117,10 +117,10 @@ def derive_job_training(
         raise ForesightError("it does not run Trainyard's loop, so its computation is not known")
     fields = {name: v for name, v in hyperparameters.items() if name in TrainConfig.model_fields}
     try:
-        settings = read_settings(hyperparameters.get("workload_config", "{}"))
+        settings = parse_settings(hyperparameters.get("workload_config", "{}"))
         settings = overlay_settings(settings, hyperparameters)
         workload = _choose_model(hyperparameters["workload"], settings)
-        tuning = read_tuning(hyperparameters.get("tuning", ""))
+        tuning = parse_tuning(hyperparameters.get("tuning", ""))
         loop = TrainConfig.model_validate(fields)
     except (ValidationError, TrainingError) as error:
         raise ForesightError(f"its hyperparameters are not those of our loop: {error}") from None
@@ -217,7 +217,7 @@ def _build_gpu_fields(instance_type: str, nodes: int, ranks_per_node: int) -> di
         raise ForesightError(f"{instance_type} is not in trainyard/instance_types.csv")
     if machine.kind == "cpu":
         raise ForesightError(f"{instance_type} has no GPU")
-    gpu, ranks = find_device(machine), ranks_per_node or machine.accelerators
+    gpu, ranks = find_gpu(machine), ranks_per_node or machine.accelerators
     if gpu is None:
         raise ForesightError(
             f"{instance_type} has {machine.accelerator}, for which foresight has no training "
@@ -269,7 +269,7 @@ def _find_shapes(
     trained_model: _TracedModel, tuning: Tuning, precision: str
 ) -> tuple[dict[str, Any], Shapes, tuple[str, ...]]:
     """Return the fields on which a traced model's layouts depend, its shapes, and assumptions."""
-    refuse_traced(trained_model.workload, tuning, precision)
+    refuse_adapters_and_float8(trained_model.workload, tuning, precision)
     shapes = trained_model.shapes
     assumptions: tuple[str, ...] = ()
     if shapes is None:
@@ -279,7 +279,7 @@ def _find_shapes(
     return compute_widths(shapes), shapes, assumptions
 
 
-def refuse_traced(workload: str, tuning: Tuning, precision: str) -> None:
+def refuse_adapters_and_float8(workload: str, tuning: Tuning, precision: str) -> None:
     """Raise ForesightError if a model whose shapes are traced has adapters or uses float8."""
     for feature, is_used in (("adapters", tuning.adapters), ("float8", precision == "fp8")):
         if is_used:
@@ -338,7 +338,7 @@ def _build_layout_fields(loop: TrainConfig, world: int) -> dict[str, Any]:
     }
 
 
-def find_precision(loop: TrainConfig) -> str:
+def convert_precision(loop: TrainConfig) -> str:
     """Return foresight's name of the precision in which the loop multiplies matrices.
 
     Raises:
@@ -357,7 +357,7 @@ def build_format_fields(loop: TrainConfig, tuning: Tuning) -> dict[str, Any]:
     Raises:
         ForesightError: the combination is not modelled.
     """
-    precision = find_precision(loop)
+    precision = convert_precision(loop)
     if tuning.freeze:
         raise ForesightError("frozen weights (tuning.freeze) are not modelled")
     return {

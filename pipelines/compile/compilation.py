@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from pipelines.compile.package_lock import PACKAGES, merge_entries, parse_lock, select_closure
+from pipelines.compile.package_lock import (
+    PACKAGES,
+    merge_entries,
+    parse_lock,
+    select_with_dependencies,
+)
 from pipelines.compile.user_code import REQUIREMENTS
 from pipelines.recipe.sections import Budget
 from steps.train.train_script import Project
@@ -51,10 +56,10 @@ class Requirements:
         Raises:
             DefinitionError: a file that is included is not in the folder.
         """
-        return cls(name, dict(_follow_includes(name, folder, set())))
+        return cls(name, dict(_iter_included_files(name, folder, set())))
 
 
-def _follow_includes(
+def _iter_included_files(
     name: str, folder: Mapping[str, bytes], visited_names: set[str]
 ) -> Iterator[tuple[str, bytes]]:
     """Yield (path, content) of a requirements file and of all files that it includes."""
@@ -66,7 +71,7 @@ def _follow_includes(
                               "in the script's folder; add the file there")  # fmt: skip
     yield name, folder[name]
     for other in _INCLUDE.findall(folder[name].decode(errors="replace")):
-        yield from _follow_includes(
+        yield from _iter_included_files(
             (PurePosixPath(name).parent / other).as_posix(), folder, visited_names
         )
 
@@ -213,7 +218,7 @@ def _build_requirements(
     The requirements of the user's workload are added.
     """
     lock = parse_lock((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-    entries = select_closure(lock, package_names, f"step {step}")
+    entries = select_with_dependencies(lock, package_names, f"step {step}")
     if source is not None and (user_file := source / "requirements.txt").is_file():
         more = parse_lock(user_file.read_text(encoding="utf-8"), f"workload.source: {user_file}")
         entries = merge_entries(entries, more, f"workload.source: {user_file}")

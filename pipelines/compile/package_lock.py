@@ -56,7 +56,9 @@ def parse_lock(text: str, source: str) -> tuple[Entry, ...]:
     return tuple(_parse_entry(block, source) for block in _ENTRY.split(text)[1:])
 
 
-def select_closure(entries: Sequence[Entry], roots: Iterable[str], source: str) -> list[Entry]:
+def select_with_dependencies(
+    entries: Sequence[Entry], roots: Iterable[str], source: str
+) -> list[Entry]:
     """Return the entries of the requirements ``roots`` and of all their dependencies.
 
     Raises:
@@ -150,7 +152,7 @@ def _find_locked(entries: Sequence[Entry], root: Requirement, source: str) -> st
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ImageComparison:
     """What installing a job's packages changes in an image; each item names a package."""
 
     has: list[str]
@@ -166,12 +168,12 @@ class Comparison:
     """Packages that cannot be installed in the image, or do not work in it."""
 
 
-def compare_with_image(entries: Sequence[Entry], image: Image) -> Comparison:
+def compare_with_image(entries: Sequence[Entry], image: Image) -> ImageComparison:
     """Return what installing the lock's ``entries`` changes in the image."""
     used = select_for_python(
         entries, image.python if image.python.count(".") > 1 else f"{image.python}.0"
     )
-    comparison = Comparison([], [], [], [], list(_find_conflicts(used, image)), [])
+    comparison = ImageComparison([], [], [], [], list(_find_conflicts(used, image)), [])
     for entry in used:
         _classify_entry(comparison, entry, image)
         comparison.broken.extend(
@@ -180,7 +182,7 @@ def compare_with_image(entries: Sequence[Entry], image: Image) -> Comparison:
     return comparison
 
 
-def _classify_entry(comparison: Comparison, entry: Entry, image: Image) -> None:
+def _classify_entry(comparison: ImageComparison, entry: Entry, image: Image) -> None:
     """Append the entry's text to the comparison's list for its effect on the image."""
     image_version = image.packages.get(entry.name)
     if image_version is None:

@@ -2,7 +2,7 @@
 
 The record contains the definition's hash, and the definition names the record's folder, which is
 named by the record's content. To break this circle, the hash is computed from the definition's text
-with that folder's name replaced by zeros (``blank_record_name``).
+with that folder's name replaced by zeros (``mask_record_name``).
 """
 
 import hashlib
@@ -78,12 +78,12 @@ def build_origin(
     )
 
 
-def build_blank_uri(root_uri: str) -> str:
+def build_placeholder_uri(root_uri: str) -> str:
     """Return the S3 URI that is used for the record's folder while a definition is compiled."""
     return f"{root_uri}/{FOLDER}/{BLANK}/"
 
 
-def blank_record_name(definition: str) -> str:
+def mask_record_name(definition: str) -> str:
     """Return the definition's text with the name of its record's folder replaced by zeros."""
     return _RECORD_NAME.sub(rf"\g<1>{BLANK}/", definition)
 
@@ -102,7 +102,7 @@ def add_provenance(
     """Return (the definition with the name of its record, the record).
 
     Args:
-        definition: the definition's text, compiled with ``build_blank_uri``.
+        definition: the definition's text, compiled with ``build_placeholder_uri``.
         assets: the code folders that it refers to.
         prefix: key prefix of all objects of this pipeline.
         training: the parts that the weights will depend on.
@@ -139,7 +139,7 @@ def add_provenance(
     text = json.dumps(record, indent=1).encode()
     files = {"provenance.json": text, "recipe.json": recipe_json}
     asset = Asset(account.bucket, f"{prefix}/{FOLDER}", files)
-    blank = build_blank_uri(f"s3://{account.bucket}/{prefix}")
+    blank = build_placeholder_uri(f"s3://{account.bucket}/{prefix}")
     return definition.replace(blank, asset.uri), asset
 
 

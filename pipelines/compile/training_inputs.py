@@ -19,14 +19,14 @@ from steps.register.config import ENDPOINT
 from training.identity import Parts, build_parts
 from training.input_shares import list_identity_shares as shares_of
 from training.weights.finetuning.hugging_face_folder import CONFIG, INDEX, select_files
-from training.weights.starting_weights import BASE, StartFrom, read_start
+from training.weights.starting_weights import BASE, StartFrom, parse_start
 from training.workloads import load_spec
 from trainyard.aws_clients import create_client, service_errors
 from trainyard.common.errors import DataError, RecipeError, TrainingError
 from trainyard.language.definition_document import iter_steps
 
 
-def resolve_start(recipe: Recipe) -> Recipe:
+def resolve_starting_model(recipe: Recipe) -> Recipe:
     """Return the recipe with the file of ``train.start_from.model_package`` filled in.
 
     AWS is called only if that field is set, and the file is not.
@@ -52,7 +52,7 @@ def resolve_start(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"train": train})
 
 
-def find_start(recipe: Recipe) -> dict[str, Any] | None:
+def find_starting_model(recipe: Recipe) -> dict[str, Any] | None:
     """Return the recipe's setting for the model that the training starts from; None if its weights
     are newly initialised.
     """
@@ -83,7 +83,11 @@ def build_loop_parts(recipe: Recipe, source: Path | None, checkout: Path) -> Par
         recipe.train.loop, recipe.workload.name, recipe.workload.config, code
     )
     shares = shares_of(recipe.data.mixture if recipe.data else None)
-    more = {"start": find_start(recipe), "tuning": recipe.train.tuning.part, "mixture": shares}
+    more = {
+        "start": find_starting_model(recipe),
+        "tuning": recipe.train.tuning.part,
+        "mixture": shares,
+    }
     return training_parts.model_copy(update=more)
 
 
@@ -124,7 +128,7 @@ def iter_starting_models(document: Mapping[str, Any]) -> Iterator[tuple[str, str
             yield step.name, start.describe_start()
 
 
-def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
+def refuse_other_base_model(document: Mapping[str, Any], region: str) -> None:
     """Check that the training's settings match the config.json of its Hugging Face folder in S3.
 
     Raises:
@@ -137,14 +141,14 @@ def refuse_other_base(document: Mapping[str, Any], region: str) -> None:
         start = _parse_setting(text) if isinstance(text, str) else None
         if start and start.hugging_face:
             try:
-                _check_base(create_client("s3", region), str(start.uri), hyperparameters)
+                _check_base_model(create_client("s3", region), str(start.uri), hyperparameters)
             except (DataError, TrainingError, ValueError) as error:
                 raise RecipeError(
                     f"train.start_from.hugging_face {start.uri}: {error}. Nothing was changed"
                 ) from None
 
 
-def _check_base(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
+def _check_base_model(s3: Any, uri: str, hyperparameters: Mapping[str, Any]) -> None:
     """Raise DataError if the model at ``uri`` does not have the configuration of the workload."""
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
     with service_errors(f"looking at {uri}"):
@@ -173,6 +177,6 @@ def _parse_setting(text: str) -> StartFrom | None:
     pipeline.
     """
     try:
-        return read_start(text)
+        return parse_start(text)
     except TrainingError:
         return None

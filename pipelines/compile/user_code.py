@@ -15,7 +15,12 @@ from typing import Any
 
 from pathspec import GitIgnoreSpec
 
-from pipelines.compile.package_lock import PACKAGES, merge_entries, parse_lock, select_closure
+from pipelines.compile.package_lock import (
+    PACKAGES,
+    merge_entries,
+    parse_lock,
+    select_with_dependencies,
+)
 from pipelines.recipe.config import Recipe
 from steps.evaluate.config import EvaluateConfig
 from steps.train.config import TrainStepConfig, list_requirements
@@ -281,12 +286,12 @@ def complete_project(
     """
     package_names = list(list_requirements("", launcher))
     if shards:
-        project = _with_reader(project, section, checkout)
+        project = _add_shard_reader(project, section, checkout)
         package_names += READS
-    return _with_packages(project, section, package_names, checkout) if package_names else project
+    return _add_packages(project, section, package_names, checkout) if package_names else project
 
 
-def _with_reader(project: Project, section: str, checkout: Path) -> Project:
+def _add_shard_reader(project: Project, section: str, checkout: Path) -> Project:
     """Return the project with Trainyard's code that reads shards added to its files."""
     for name in project.files:
         if name.partition("/")[0].removesuffix(".py") in RESERVED_NAMES:
@@ -299,7 +304,7 @@ def _with_reader(project: Project, section: str, checkout: Path) -> Project:
     return replace(project, files={**project.files, **{n: p.read_bytes() for n, p in rooms}})
 
 
-def _with_packages(
+def _add_packages(
     project: Project, section: str, package_names: Sequence[str], checkout: Path
 ) -> Project:
     """Return the project with the packages added to its requirements file, with hashes if the file
@@ -309,7 +314,7 @@ def _with_packages(
     text = project.files[user_file].decode() if user_file else ""
     if "--hash" in text:
         lock = parse_lock((checkout / PACKAGES).read_text(encoding="utf-8"), PACKAGES)
-        our_entries = select_closure(lock, package_names, f"{section}.script")
+        our_entries = select_with_dependencies(lock, package_names, f"{section}.script")
         entries = merge_entries(
             our_entries, parse_lock(text, str(user_file)), f"{section}.requirements: {user_file}"
         )

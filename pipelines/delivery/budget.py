@@ -124,7 +124,7 @@ GROUNDS = {
 def _explain_total(budget: Budget, costs: Sequence[Cost], use_history: bool) -> str:
     """Return what the total is based on, and which steps' times are only forecasts."""
     grounds = GROUNDS["limit" if budget.bound == "seen" and not use_history else budget.bound]
-    foreseen = ", ".join(cost.step for cost in costs if cost.is_foreseen)
+    foreseen = ", ".join(cost.step for cost in costs if cost.is_predicted)
     if not foreseen:
         return grounds
     if budget.bound == "seen":

@@ -38,7 +38,7 @@ def choose_next_type(arn: str, earlier_types: Collection[str], region: str | Non
     Raises:
         ServiceError: the execution or its recipe cannot be read.
     """
-    steps = Execution(arn, region).steps()
+    steps = Execution(arn, region).list_steps()
     failed_steps = (step for step in steps if step.name == STEP and step.status == "Failed")
     if not any(cause in step.reason for step in failed_steps for cause in CAPACITY.failures):
         return None

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.text import Text
 
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.provenance_asset import FOLDER, blank_record_name
+from pipelines.compile.provenance_asset import FOLDER, mask_record_name
 from trainyard.aws_clients import read_error_code, service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.plan.definition_diff import Change, Diff, diff_definitions
@@ -128,7 +128,7 @@ ROOT = "s3://…"
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class EnvironmentComparison:
     """Two environments of a recipe, and what differs in the second one."""
 
     names: tuple[str, str]
@@ -151,7 +151,7 @@ class Comparison:
             console.print(line, highlight=False)
 
 
-def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Comparison:
+def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> EnvironmentComparison:
     """Return what differs in ``now``: name, region, S3 prefix, settings, steps, and the recipe's
     fields that are not in a definition, such as those of the endpoint.
     """
@@ -170,9 +170,9 @@ def compare_environments(before: CompiledPipeline, now: CompiledPipeline) -> Com
         for path in sorted({*fields[0], *fields[1]})
         if (old := fields[0].get(path)) != (new := fields[1].get(path))
     )
-    diff = diff_definitions(_blank_locations(before), _blank_locations(now))
+    diff = diff_definitions(_mask_locations(before), _mask_locations(now))
     names = (str(before.environment), str(now.environment))
-    return Comparison(names, replace(diff, pipeline=(*changes, *diff.pipeline)))
+    return EnvironmentComparison(names, replace(diff, pipeline=(*changes, *diff.pipeline)))
 
 
 def _build_root_uri(definition: CompiledPipeline) -> str:
@@ -181,8 +181,8 @@ def _build_root_uri(definition: CompiledPipeline) -> str:
     return f"s3://{asset.bucket}/{asset.prefix.removesuffix(f'/{FOLDER}')}"
 
 
-def _blank_locations(definition: CompiledPipeline) -> State:
+def _mask_locations(definition: CompiledPipeline) -> State:
     """Return the definition's state with its S3 prefix and its record's name replaced."""
     # The record names commit and environment, so its own name always differs.
-    body = blank_record_name(definition.body).replace(f"{_build_root_uri(definition)}/", f"{ROOT}/")
+    body = mask_record_name(definition.body).replace(f"{_build_root_uri(definition)}/", f"{ROOT}/")
     return replace(definition.state, definition=body)

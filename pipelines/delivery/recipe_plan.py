@@ -66,12 +66,12 @@ def plan_pipeline(definition: CompiledPipeline) -> Plan:
         overwrites = tuple(find_overwritten(s3, document, plan.outcomes, NEW_DATA))
         drift = _find_drift(s3, definition, deployment) if deployment and plan.diff else plan.drift
         remarks = (ledger.describe_look(next_look),) if next_look else ()
-        return with_budget(
+        return add_budget_check(
             definition, replace(plan, overwritten=overwrites, drift=drift, remarks=remarks)
         )
 
 
-def with_budget(definition: CompiledPipeline, plan: Plan) -> Plan:
+def add_budget_check(definition: CompiledPipeline, plan: Plan) -> Plan:
     """Return the plan with the check of the recipe's budget, and with the models that training
     steps start from.
     """

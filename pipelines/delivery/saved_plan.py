@@ -16,7 +16,7 @@ from pipelines.delivery.pipeline_objects import ensure_bucket, upload_changed_fi
 from pipelines.rules import check_definition
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, PlanError
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 from trainyard.plan.definition_diff import Diff, diff_definitions
 from trainyard.plan.deployed_pipeline import DeployedPipeline, State
 from trainyard.plan.pipeline_plan import Plan
@@ -135,9 +135,9 @@ def write_plan(
         "environment": definition.environment,
         "overrides": list(overrides),
     }
-    tree = {"format": FORMAT, "sha256": json_sha256(content), "plan": content}
+    tree = {"format": FORMAT, "sha256": hash_json(content), "plan": content}
     try:
-        atomic_file.write(path, json.dumps(tree, indent=1) + "\n")
+        atomic_file.write_file(path, json.dumps(tree, indent=1) + "\n")
     except OSError as error:
         raise PlanError(f"--out {path}: cannot be written: {error}") from None
 
@@ -161,7 +161,7 @@ def read_plan(path: Path) -> SavedPlan:
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise PlanError(f"{path}: is not a plan of format {FORMAT}; create the plan again")
     content = tree.get("plan")
-    if not isinstance(content, dict) or tree.get("sha256") != json_sha256(content):
+    if not isinstance(content, dict) or tree.get("sha256") != hash_json(content):
         raise PlanError(f"{path}: was truncated or edited; create the plan again")
     return SavedPlan(
         path=path,
@@ -192,7 +192,7 @@ def build_definition_asset(definition: CompiledPipeline) -> Asset:
     return Asset(code.bucket, code.prefix, {DEFINITION: definition.body.encode()})
 
 
-def refuse_invalid(definition: CompiledPipeline) -> None:
+def refuse_invalid_definition(definition: CompiledPipeline) -> None:
     """Check the definition by our rules, and print warnings.
 
     Raises:

@@ -21,8 +21,8 @@ from trainyard.foresight.measured_corrections import Calibration
 from trainyard.foresight.step_time import Time
 from trainyard.plan.run_cost import Foreseen, Foresight, NotForeseen
 from trainyard.runs.run_display import format_duration
-from trainyard.validate.outer_form import read_definition
 from trainyard.validate.rules.job_view import Job, select_training_jobs
+from trainyard.validate.top_level_structure import read_definition
 
 LONGEST = 28 * 24 * 60
 """Maximum runtime of a training job in minutes (service quotas: "longest run time for a
@@ -54,14 +54,14 @@ def _predict_training(job: Job, calibration: Calibration, region: str) -> Forese
         training = derive_request_training(job)
     except ForesightError as error:
         return NotForeseen(str(error))
-    time = calibration.time(training.setting, training.shapes)
+    time = calibration.predict_time(training.setting, training.shapes)
     memory_need = memory.predict_memory(training.setting, training.shapes)
     mode = "spot" if job.spot else "on demand"
     # Includes start, steps, saves and interruptions. The machines have no price here, because a
     # plan has prices of its own.
     run = foresee_run(
         make_machines(str(job.instance_type), job.nodes, mode, region=region),
-        (training.shapes or model_shapes.from_setting(training.setting)).parameters,
+        (training.shapes or model_shapes.derive_shapes(training.setting)).parameters,
         time.step_seconds,
         training.steps,
         interval_seconds=training.loop.checkpoint_interval * time.step_seconds.p50,
@@ -78,7 +78,7 @@ def _predict_training(job: Job, calibration: Calibration, region: str) -> Forese
         warnings.append(f"{prospect} out of memory: {need}; {FIT}")
     return Foreseen(
         seconds=seconds,
-        grounds=_estimate_grounds(training, time, calibration.count(training.setting.gpu)),
+        grounds=_describe_grounds(training, time, calibration.count_runs(training.setting.gpu)),
         parts=time.parts,
         remarks=(
             _describe_end(job, run),
@@ -122,7 +122,7 @@ def _describe_end(job: Job, run: Run) -> str:
     )
 
 
-def _estimate_grounds(training: LoopTraining, time: Time, run_count: int) -> str:
+def _describe_grounds(training: LoopTraining, time: Time, run_count: int) -> str:
     """Return the basis of a forecast, such as ``20,000 steps of 1.29 s (1.10 – 1.51), 41% MFU, with
     start, saves …``.
     """

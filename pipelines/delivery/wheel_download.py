@@ -46,7 +46,7 @@ def is_uploaded(s3: Any, house: Wheelhouse) -> bool:
     return True
 
 
-def refuse_missing(s3: Any, houses: Sequence[Wheelhouse]) -> None:
+def refuse_missing_wheels(s3: Any, houses: Sequence[Wheelhouse]) -> None:
     """Check that all wheels that a pipeline's jobs install are uploaded.
 
     Raises:
@@ -88,7 +88,7 @@ def _download_wheels(requirements: Requirements, python: str, wheels: Path) -> N
             path = Path(folder, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        lines = _read_locked(requirements, python)
+        lines = _read_locked_lines(requirements, python)
         if lines is None:
             lines = _resolve_lines(requirements.name, python, Path(folder))
         lock_path = Path(folder, "pinned-by-trainyard.txt")
@@ -99,7 +99,7 @@ def _download_wheels(requirements: Requirements, python: str, wheels: Path) -> N
             _run_pip("download", python, *hash_options, file_name=requirements.name)
 
 
-def _read_locked(requirements: Requirements, python: str) -> list[str] | None:
+def _read_locked_lines(requirements: Requirements, python: str) -> list[str] | None:
     """Return the file's locked lines for ``python``, without torch; None if it has no hashes."""
     text = requirements.files[requirements.name].decode()
     if "--hash" not in text:

@@ -266,7 +266,7 @@ class RecordedQuality:
     """How much worse the responses may be, in the metric's unit."""
 
 
-def read_quality(
+def read_recorded_quality(
     recipe: Recipe, monitor: Monitor, sagemaker: Any, endpoint: str
 ) -> RecordedQuality:
     """Return the recorded quality of the model that the endpoint serves.

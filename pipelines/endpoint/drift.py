@@ -50,7 +50,7 @@ class Change:
     """Name of the feature; with ``QUALITY``, name of a metric."""
     respect: str
     """``VALUES``, ``MISSING`` or ``QUALITY``."""
-    chance: float
+    p_value: float
     """p-value; once all features are tested, adjusted by Holm's method."""
     psi: float | None
     """Population stability index; None if drift is decided by the p-value alone."""
@@ -59,7 +59,7 @@ class Change:
     has_drifted: bool = False
 
 
-def find_drift(
+def compare_columns(
     before: Mapping[str, Cells],
     now: Mapping[str, Cells],
     quantities: Collection[str],
@@ -86,11 +86,11 @@ def find_drift(
             name, before[name], now[name], name in quantities, least_psi
         )
     ]
-    p_values = adjust_p_values(np.array([change.chance for change in changes]))
+    p_values = adjust_p_values(np.array([change.p_value for change in changes]))
     results = [
         replace(
             c,
-            chance=float(p),
+            p_value=float(p),
             has_drifted=bool(p <= error and (c.psi is None or c.psi >= least_psi)),
         )
         for c, p in zip(changes, p_values, strict=True)
@@ -113,9 +113,9 @@ def _find_column_changes(
             tests += _test_unknown_values(*sides)
         # With many requests even tiny changes are significant: only large effects compete.
         large = [test for test in tests if test.psi >= least_psi]
-        best = min(large, key=lambda test: test.chance) if large else tests[0]
+        best = min(large, key=lambda test: test.p_value) if large else tests[0]
         # Bonferroni: each way in which the feature can move is one test.
-        yield Change(name, VALUES, min(1.0, len(tests) * best.chance), best.psi, best.movement)
+        yield Change(name, VALUES, min(1.0, len(tests) * best.p_value), best.psi, best.movement)
     absent = [size - len(side) for side, size in zip(sides, sizes, strict=True)]
     if any(absent):
         table = _build_contingency_table(absent, sizes)
@@ -127,7 +127,7 @@ def _find_column_changes(
 class _Test(NamedTuple):
     """Result of one test: p-value, population stability index, and the change in words."""
 
-    chance: float
+    p_value: float
     psi: float
     movement: str
     """What moved, in words."""

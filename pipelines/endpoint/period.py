@@ -16,7 +16,7 @@ from pipelines.endpoint.answer_quality import (
     read_record_files,
     read_truths,
 )
-from pipelines.endpoint.drift import MISSING, QUALITY, Change, find_drift
+from pipelines.endpoint.drift import MISSING, QUALITY, Change, compare_columns
 from pipelines.endpoint.endpoint_requests import explain_missing_number, find_number
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.sections import Monitor
@@ -164,7 +164,9 @@ def compare_sources(
             "monitor.features"
         )
     if monitor.prediction:
-        _refuse_unknown(monitor.prediction, asked=requests.requests, baseline=baseline.requests)
+        _refuse_missing_number(
+            monitor.prediction, asked=requests.requests, baseline=baseline.requests
+        )
         answers = _select_answer_numbers(monitor.prediction, baseline.requests, requests.requests)
         if all(answers):
             name = f"answer.{monitor.prediction}"
@@ -183,11 +185,11 @@ def compare_sources(
         )
         own_changes, notes = [change] if change else [], [*notes, *quality_notes]
     limits = {"error": monitor.error, "least_psi": monitor.least_psi, "also": own_changes}
-    changes = find_drift(before.columns, now.columns, quantities, **limits)
+    changes = compare_columns(before.columns, now.columns, quantities, **limits)
     return Period(requests, baseline, now, before, tuple(changes), absent, tuple(notes), record)
 
 
-def _refuse_unknown(path: str, **sources: Sequence[RecordedRequest]) -> None:
+def _refuse_missing_number(path: str, **sources: Sequence[RecordedRequest]) -> None:
     """Raise RecipeError if there are answers, but none has a number at ``path``."""
     for source, records in sources.items():
         answers = [request.answer for request in records if request.answer is not None]
@@ -280,7 +282,7 @@ def build_violations(period: Period, least_psi: float) -> Iterator[dict[str, str
             yield {
                 "metric_name": change.feature,
                 "constraint_check_type": GREATER if period.record.lower_is_better else LESS,
-                "description": f"{change.movement}, Holm's p {change.chance:.2g}",
+                "description": f"{change.movement}, Holm's p {change.p_value:.2g}",
             }
             continue
         if change.feature in period.absent:
@@ -291,6 +293,6 @@ def build_violations(period: Period, least_psi: float) -> Iterator[dict[str, str
             check = "baseline_drift_check"
             text = (
                 f"Baseline drift distance: {change.psi:.4g} exceeds threshold: {least_psi:g} "
-                f"(population stability index; {change.movement}, Holm's p {change.chance:.2g})"
+                f"(population stability index; {change.movement}, Holm's p {change.p_value:.2g})"
             )
         yield {"feature_name": change.feature, "constraint_check_type": check, "description": text}

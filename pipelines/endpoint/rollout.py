@@ -34,7 +34,7 @@ deployment.
 
 
 @dataclass
-class Comparison:
+class ModelComparison:
     """Compares both models during a deployment; if the new one is worse, its alarm rolls back."""
 
     new: Release
@@ -107,8 +107,8 @@ class Comparison:
                 self._iter_qualities(self.new.name), self._iter_qualities(self.old_config)
             )
         worse = [
-            *(["it fails more often"] if self.errors.worse else []),
-            *(["its answers are worse"] if self.means and self.means.worse else []),
+            *(["it fails more often"] if self.errors.is_worse else []),
+            *(["its answers are worse"] if self.means and self.means.is_worse else []),
             *(["its answers lack the compared number"] if self._lacks_quality() else []),
         ]
         if worse:
@@ -279,7 +279,9 @@ def deploy_release(new: Release, report: Callable[[str], None]) -> Outcome:
         raise ServiceError(f"endpoint {name}: is {before['EndpointStatus']}; expected InService")
     old = before["EndpointConfigName"] if before else None
     watch = (
-        Comparison(new, old, sagemaker, cloudwatch, create_client("s3", region)) if old else None
+        ModelComparison(new, old, sagemaker, cloudwatch, create_client("s3", region))
+        if old
+        else None
     )
     # Before anything is created, so that a refusal leaves the account unchanged.
     if watch:
@@ -360,7 +362,7 @@ def _wait_until_settled(
     sagemaker: Any,
     endpoint: str,
     target_config: str,
-    watch: Comparison | None,
+    watch: ModelComparison | None,
     report: Callable[[str], None],
 ) -> Outcome:
     """Wait until the endpoint has settled, and compare the models while it is updating."""
@@ -430,13 +432,13 @@ class ErrorTest:
         return sum(math.exp(value) for value in self._logs) / len(self._logs)
 
     @property
-    def worse(self) -> bool:
+    def is_worse(self) -> bool:
         """Return whether the new model's requests fail more often."""
         return self.evidence >= 1 / self.error
 
 
 @dataclass(slots=True)
-class Running:
+class RunningStatistics:
     """Count, mean and sum of squared deviations of a stream of values (Welford 1962)."""
 
     count: int = 0
@@ -479,9 +481,9 @@ class MeanTest:
     """``lower`` or ``higher``."""
     tightest: int = 1000
     """Number of values, of both models together, at which the bound is about the narrowest."""
-    new: Running = field(default_factory=Running)
-    old: Running = field(default_factory=Running)
-    difference: Running = field(default_factory=Running)
+    new: RunningStatistics = field(default_factory=RunningStatistics)
+    old: RunningStatistics = field(default_factory=RunningStatistics)
+    difference: RunningStatistics = field(default_factory=RunningStatistics)
     _waiting: tuple[list[float], list[float]] = field(default_factory=lambda: ([], []))
 
     def add(self, new: Iterable[float], old: Iterable[float]) -> None:
@@ -521,6 +523,6 @@ class MeanTest:
         return self.difference.mean - self.difference.compute_half_width(self.error, self.tightest)
 
     @property
-    def worse(self) -> bool:
+    def is_worse(self) -> bool:
         """Return whether the new model's mean is worse."""
         return self.lower_bound > 0

@@ -117,7 +117,7 @@ def render_template(part: Part, facts: Facts) -> dict[str, Any]:
     """
     file = FOLDER / f"{part}.yaml"
     document = parse_template(file.read_text(encoding="utf-8"), str(file))
-    if part in BUILDS and (reason := _find_refusal(part, facts)):
+    if part in BUILDS and (reason := _explain_unfit_part(part, facts)):
         raise DefinitionError(f"{BUILDS[part]}: {reason}")
     imports = facts.list_imports()
     if part is Part.STORAGE and not facts.with_key:
@@ -156,7 +156,7 @@ def _remove_condition(document: dict[str, Any], condition: str, parameters: set[
     del document["Conditions"][condition]
 
 
-def _find_refusal(part: Part, facts: Facts) -> str | None:
+def _explain_unfit_part(part: Part, facts: Facts) -> str | None:
     """Return why ``part`` cannot be rendered for this recipe; None if it can."""
     if part is Part.SERVING and facts.subject.application is None:
         return "the recipe has no endpoint; set deploy: {endpoint: NAME}"

@@ -286,7 +286,7 @@ def _iter_job_descriptions(sagemaker: Any, execution: str, region: str) -> Itera
         # execution's ID in their names.
         jobs = list(_find_jobs_by_name(sagemaker, execution.rpartition("/")[2]))
     else:
-        jobs = [job for step in Execution(execution, region).steps() if (job := step.job)]
+        jobs = [job for step in Execution(execution, region).list_steps() if (job := step.job)]
     for kind, name in jobs:
         describe = getattr(sagemaker, f"describe_{xform_name(kind)}")
         yield json.dumps(describe(**{f"{kind}Name": name}), default=str)

@@ -25,7 +25,7 @@ from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.ledger import PARAMETER
 from trainyard.common.errors import DefinitionError
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.permissions.job_role import allow_keys, allow_listing, allow_storage
 from trainyard.permissions.pipeline_role import CREATED_RESOURCES, SAGEMAKER, find_registered_groups
 from trainyard.permissions.pipeline_subject import Collector, Needs, Subject, build_key_arn
@@ -151,7 +151,7 @@ def _allow_execution_reads(subject: Subject) -> Iterator[Statement]:
         resources=(subject.build_arn("sagemaker", f"pipeline/{subject.name}/execution/*"),),
     )
     types = {step.type for step in subject.values.steps}
-    jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
+    jobs = {job.api: job for type_ in types if (job := get_step_type(type_).job)}
     for _, job in sorted(jobs.items()):
         yield Statement(
             sid=f"{job.api}s",
@@ -403,7 +403,9 @@ def list_own_keys(subject: Subject) -> set[str]:
 # The subject of a recipe's policies: its pipeline, and the endpoint that serves its model.
 
 
-def from_recipe(path: Path, overrides: Sequence[str], environment: str | None = None) -> Subject:
+def build_recipe_subject(
+    path: Path, overrides: Sequence[str], environment: str | None = None
+) -> Subject:
     """Return the subject of a recipe's policies.
 
     This compiles the recipe, and so imports the SDK, which takes a while.

@@ -268,7 +268,7 @@ class Recipe(Section):
         slice_names = self.evaluate.slices
         if self.train.loop is None or not (self.data and self.data.inputs):
             return slice_names
-        by_input = self.samples_spec.sliced_by_input(self.workload_config)
+        by_input = self.samples_spec.get_input_slice(self.workload_config)
         return (
             slice_names if by_input is None or by_input in slice_names else (*slice_names, by_input)
         )

@@ -125,7 +125,7 @@ def merge_environment(tree: Tree, environment_trees: Environments, name: str | N
     return deepcopy(overlay_tree(tree, environment_trees[name]))
 
 
-def place_in_environment(tree: Tree, name: str | None) -> Tree:
+def move_to_environment(tree: Tree, name: str | None) -> Tree:
     """Return an overlay's tree with the fields that may differ by environment, such as the role and
     the buckets, moved into ``environments.name``. Without a name the tree stays as it is.
     """
@@ -176,7 +176,7 @@ def refuse_faulty_environments(
         if other != name
     }
     other_lines = [
-        _name_environment(line, other, environment_trees[other])
+        _add_environment_name(line, other, environment_trees[other])
         for other, lines in others.items()
         for line in lines
         # A problem that the chosen environment has, too, is reported once.
@@ -184,7 +184,7 @@ def refuse_faulty_environments(
     ]
     if name is not None:
         chosen_lines = [
-            _name_environment(line, name, environment_trees[name], is_chosen=True)
+            _add_environment_name(line, name, environment_trees[name], is_chosen=True)
             for line in chosen_lines
         ]
     else:
@@ -226,7 +226,7 @@ def _find_aws_section(tree: Tree) -> Tree:
     return section if isinstance(section, dict) else {}
 
 
-def _name_environment(line: str, name: str, fields: Tree, *, is_chosen: bool = False) -> str:
+def _add_environment_name(line: str, name: str, fields: Tree, *, is_chosen: bool = False) -> str:
     """Return a problem's line with the environment's name, as part of the field's path if the
     environment sets the field.
     """

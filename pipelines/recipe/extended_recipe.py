@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from trainyard.common.errors import RecipeError
-from trainyard.common.hashes import file_sha256, lines_sha256
+from trainyard.common.hashes import hash_file, hash_lines
 from trainyard.read_yaml import BoundedLoader, load_yaml
 
 FIELD = "extends"
@@ -49,8 +49,8 @@ def list_recipe_files(path: Path) -> list[Path]:
 
 def hash_recipe(path: Path) -> str:
     """Return the hash of the recipe's file, or of the list of hashes if it extends others."""
-    hashes = [file_sha256(file) for file in list_recipe_files(path)]
-    return hashes[0] if len(hashes) == 1 else lines_sha256(hashes)
+    hashes = [hash_file(file) for file in list_recipe_files(path)]
+    return hashes[0] if len(hashes) == 1 else hash_lines(hashes)
 
 
 def _iter_chain(path: Path) -> Iterator[tuple[Path, Tree]]:

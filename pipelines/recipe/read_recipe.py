@@ -260,7 +260,7 @@ def _iter_slice_problems(recipe: Recipe, settings: BaseModel) -> Iterator[str]:
         keeps_folders = recipe.shard.by_folder or (
             data is not None and (data.inputs or data.shards)
         )
-        if name == recipe.workload_spec.sliced_by_input(settings) and not keeps_folders:
+        if name == recipe.workload_spec.get_input_slice(settings) and not keeps_folders:
             yield (
                 f"evaluate.slices: {name!r} is the folder of an example's raw data, which the "
                 "shards do not record; set shard.by_folder to true, or data.inputs"
@@ -287,7 +287,7 @@ def _check_secrets(recipe: Recipe, *, partial: bool) -> Iterator[str]:
     """Yield values that look like secrets, before anything is printed or uploaded; messages name
     the field, not the value.
     """
-    for secret_path in secrets.find_secrets(
+    for secret_path in secrets.iter_secret_paths(
         recipe.model_dump(mode="json", by_alias=True, warnings=not partial)
     ):
         yield (
@@ -379,21 +379,24 @@ class FieldMessages:
         missing_fields: dict[tuple[str, ...], list[str]] = {}
         for problem in problems:
             if problem["type"] == "missing":
-                path, _ = self._find(problem["loc"])
+                path, _ = self._find_field(problem["loc"])
                 missing_fields.setdefault(path[:-1], []).append(path[-1])
         unknown = [p for p in problems if p["type"] == "extra_forbidden"]
         lines = [self._describe_unknown(problem, missing_fields) for problem in unknown]
         # A missing field that an unknown name stands for is not also reported as missing.
         lines += [
-            line for p in problems if p not in unknown for line in self._describe(p, missing_fields)
+            line
+            for p in problems
+            if p not in unknown
+            for line in self._describe_problem(p, missing_fields)
         ]
         return [*dict.fromkeys(lines)]
 
-    def _describe(
+    def _describe_problem(
         self, problem: ErrorDetails, missing_fields: Mapping[tuple, list[str]]
     ) -> Iterator[str]:
         """Yield the line of one of pydantic's problems; none if it is reported elsewhere."""
-        path, node = self._find(problem["loc"])
+        path, node = self._find_field(problem["loc"])
         field = ".".join((*self._location, *path))
         if problem["type"] == "missing":
             if path[-1] in missing_fields.get(path[:-1], ()):
@@ -412,7 +415,7 @@ class FieldMessages:
         """Return the line of a check across several fields of a section; its message may start with
         one of them.
         """
-        path, node = self._find(location)
+        path, node = self._find_field(location)
         field = ".".join((*self._location, *path))
         inner, colon, rest = message.partition(": ")
         if not field:  # a check of the whole recipe: its message names the field
@@ -425,7 +428,7 @@ class FieldMessages:
         self, problem: ErrorDetails, missing_fields: dict[tuple[str, ...], list[str]]
     ) -> str:
         """Return the line of an unknown field, with the field's name or location in a recipe."""
-        path, node = self._find(problem["loc"], unknown=True)
+        path, node = self._find_field(problem["loc"], unknown=True)
         name, section = path[-1], path[:-1]
         names = [*find_properties(node, self._schema)]
         missing = missing_fields.get(section, [])
@@ -455,7 +458,7 @@ class FieldMessages:
         paths = [path for path in _iter_field_paths(self._others, self._others) if path[-1] == name]
         return [".".join(path) for path in paths] if len(paths) <= 2 else []  # noqa: PLR2004
 
-    def _find(
+    def _find_field(
         self, location: Sequence[str | int], *, unknown: bool = False
     ) -> tuple[tuple[str, ...], Schema]:
         """Return the path and schema of the field at pydantic's ``location``.
@@ -702,10 +705,10 @@ def explain_unfit_tune(recipe: Recipe) -> str | None:
     assert tune is not None  # noqa: S101 (the caller has checked it)
     hyperparameters = _find_searchable_values(recipe)
     for name in tune.ranges:
-        if refusal := _refuse_range(name, tune, recipe, hyperparameters):
+        if refusal := _explain_unfit_range(name, tune, recipe, hyperparameters):
             return f"tune.ranges.{name}: {refusal}"
     if train.loop is None:
-        return _refuse_script(tune, train)
+        return _explain_unfit_script(tune, train)
     if tune.metric is not None or tune.goal != "minimize":
         return "tune.metric: the loop's training jobs are compared by validation loss; remove it"
     if train.start_from is not None and train.start_from.checkpoint is not None:
@@ -763,7 +766,7 @@ def _find_searchable_values(recipe: Recipe) -> dict[str, Any]:
     return dict(recipe.train.loop) | as_hyperparameters(dict(recipe.workload_config))
 
 
-def _refuse_range(
+def _explain_unfit_range(
     name: str, tune: TuneConfig, recipe: Recipe, hyperparameters: Mapping[str, Any]
 ) -> str | None:
     """Return why the range of a hyperparameter cannot be searched; None if it can."""
@@ -822,7 +825,7 @@ def _explain_fixed_setting(name: str, recipe: Recipe) -> str | None:
     return None
 
 
-def _refuse_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
+def _explain_unfit_script(tune: TuneConfig, train: TrainStepConfig) -> str | None:
     """Return why a script's training jobs cannot be compared in a search; None if they can."""
     if tune.metric not in train.metrics:
         metric_names: list[Any] = [*train.metrics]

@@ -114,5 +114,5 @@ def _simplify_schema(tree: Any, name: bool = False) -> Any:
 
 
 if __name__ == "__main__":
-    atomic_file.write(FILE, render_schema())
+    atomic_file.write_file(FILE, render_schema())
     print(f"{FILE}: written")

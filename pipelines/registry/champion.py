@@ -25,7 +25,7 @@ from pipelines.registry.package_evidence import (
     split_s3_uri,
 )
 from steps.register.config import ENDPOINT
-from training.weights.starting_weights import read_start
+from training.weights.starting_weights import parse_start
 from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError, ServiceError
 from trainyard.language.definition_document import iter_steps
@@ -70,7 +70,7 @@ def build_champion_parameters(
         return {}
     arn = champion
     if not arn:
-        group, endpoint = _find_group(definition)
+        group, endpoint = _find_group_and_endpoint(definition)
         arn = (find_champion(sagemaker, group, endpoint) if group else None) or NONE
     if arn == NONE and champion is None:
         arn = _find_starting_package(definition) or NONE
@@ -113,7 +113,7 @@ def list_approved(sagemaker: Any, group: str) -> list[str]:
             raise
 
 
-def group_of(package: Mapping[str, Any]) -> str:
+def get_package_group(package: Mapping[str, Any]) -> str:
     """Return the group of a described package, in the form that the API takes.
 
     This is its name, or its ARN if it is in another account than the execution that registered the
@@ -147,12 +147,12 @@ def _find_starting_package(definition: Mapping[str, Any]) -> str | None:
     """Return the ARN of the package that the training starts from; None if there is none."""
     for step in iter_steps(definition["Steps"]):
         start_text = step.arguments.get("HyperParameters", {}).get("start_from")
-        if isinstance(start_text, str) and (start := read_start(start_text)):
+        if isinstance(start_text, str) and (start := parse_start(start_text)):
             return start.model_package
     return None
 
 
-def _find_group(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _find_group_and_endpoint(definition: Mapping[str, Any]) -> tuple[str | None, str | None]:
     """Return (model package group in which the pipeline registers, endpoint to which its recipe
     deploys); None for what the pipeline does not have.
     """
@@ -360,7 +360,7 @@ class PromotedEvidence(Evidence):
 
     def locate(self, uri: str) -> tuple[str, str]:
         """Return (bucket, key) of the copy of the object ``uri``, or of the record itself."""
-        return split_s3_uri(uri if uri == self.uri else copy_of(self.folder_uri, uri))
+        return split_s3_uri(uri if uri == self.uri else build_copy_uri(self.folder_uri, uri))
 
     @property
     def package(self) -> dict[str, Any]:
@@ -415,7 +415,7 @@ def find_original_package(arn: str | None) -> str | None:
     return Evidence(arn).metadata.get(ORIGIN, arn) if arn else None
 
 
-def record_of(evidence: Evidence) -> Record:
+def build_record(evidence: Evidence) -> Record:
     """Return the evidence that checks read, as the record of the next promotion."""
     if isinstance(evidence, PromotedEvidence):
         return evidence.record
@@ -433,7 +433,7 @@ def record_of(evidence: Evidence) -> Record:
     return Record.model_validate(json.loads(json.dumps(plain, default=str)))
 
 
-def copy_of(folder: str, uri: str) -> str:
+def build_copy_uri(folder: str, uri: str) -> str:
     """Return the URI of the copy of an object or prefix, below the record's folder."""
     return f"{folder}/{uri.removeprefix('s3://')}"
 
@@ -483,4 +483,4 @@ def _move_uris(value: Any, record: Record, folder: str) -> Any:
     is_copied = value in record.objects or (
         value.endswith("/") and any(uri.startswith(value) for uri in record.objects)
     )
-    return copy_of(folder, value) if is_copied else value
+    return build_copy_uri(folder, value) if is_copied else value

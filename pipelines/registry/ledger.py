@@ -26,18 +26,18 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import ClientError
 
-from conditions.alpha_spending import significance_level
+from conditions.alpha_spending import compute_significance_level
 from conditions.no_champion import NONE, UNRESOLVED_ARN
 from pipelines.delivery.upsert_lock import LOST_RACE, identify_process
 from pipelines.registry import recompute
 from pipelines.registry.package_evidence import Evidence
 from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import ServiceError
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.evaluation import UnstartedScope, evaluate_value
 from trainyard.language.expressions import resolve_parameters
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.plan.definition_diff import CODE
 
 THREADS = 8
@@ -111,7 +111,7 @@ def check_due_look(evidence: Evidence, look_recount: Recount, checkout: Path) ->
         return f"look {look_recount.used} at its test split"
     due_look = f"look {look_recount.due} at its test split, judged as look {look_recount.used}"
     refusal = f"not approved: it was {due_look}"
-    recompute.require_pass(evidence, checkout, refusal, look_number=look_recount.due)
+    recompute.require_gate_pass(evidence, checkout, refusal, look_number=look_recount.due)
     return f"{due_look}, and again as it was due: pass"
 
 
@@ -189,7 +189,7 @@ class TestLook:
     @property
     def level(self) -> float:
         """Return the significance level of this comparison, a part of ``alpha``."""
-        return significance_level(self.alpha, self.number)
+        return compute_significance_level(self.alpha, self.number)
 
 
 def find_look(
@@ -207,7 +207,7 @@ def find_look(
     Raises:
         ClientError: AWS refused.
     """
-    page = _identify_look(document, run_parameters)
+    page = _find_page(document, run_parameters)
     return page.find_look(s3) if page else None
 
 
@@ -220,7 +220,7 @@ def record_look(
         ClientError: AWS refused.
         ServiceError: other starts kept taking the number first.
     """
-    page = _identify_look(document, run_parameters)
+    page = _find_page(document, run_parameters)
     if page is None:
         return None
     for _ in range(ATTEMPTS):
@@ -291,7 +291,7 @@ class _Page:
         return True
 
 
-def _identify_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
+def _find_page(document: Mapping[str, Any], run_parameters: Mapping[str, Any]) -> _Page | None:
     """Return the ledger's page that counts the execution's comparison; None if none does."""
     parameters = resolve_parameters(
         document, {name: str(value) for name, value in run_parameters.items()}
@@ -307,7 +307,10 @@ def _identify_look(document: Mapping[str, Any], run_parameters: Mapping[str, Any
     # Only the arguments that affect a job's result; the machines do not.
     job_arguments = {
         name: evaluate_value(
-            {key: steps[name].arguments.get(key) for key in step_type(steps[name].type).cache_key},
+            {
+                key: steps[name].arguments.get(key)
+                for key in get_step_type(steps[name].type).cache_key
+            },
             start,
         )
         for name in making_steps
@@ -374,4 +377,4 @@ def _parse_look_number(key: str) -> int:
 
 
 def _hash_value(value: Any) -> str:
-    return json_sha256(value)[:32]
+    return hash_json(value)[:32]

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from trainyard.aws_clients import create_client, read_error_code, service_errors
 from trainyard.common.errors import ServiceError
-from trainyard.common.hashes import files_sha256
+from trainyard.common.hashes import combine_file_hashes
 from trainyard.language.definition_document import iter_steps
 from trainyard.language.expressions import resolve_parameters
 from trainyard.runs.execution import Execution, Step
@@ -112,7 +112,9 @@ class Evidence:
             return self.hash_object(self.model)
         if not (names := self.list_objects(self.model)):
             raise Absent(f"{self.model} is not there")
-        return files_sha256({name: self.hash_object(f"{self.model}{name}") for name in names})
+        return combine_file_hashes(
+            {name: self.hash_object(f"{self.model}{name}") for name in names}
+        )
 
     def measure_model(self) -> int:
         """Return the size in bytes of the model's archive, or of all its files."""
@@ -136,7 +138,7 @@ class Evidence:
             name: self.head_object(f"{self.model}{name}")["ETag"]
             for name in self.list_objects(self.model)
         }
-        return files_sha256(tags)
+        return combine_file_hashes(tags)
 
     @cached_property
     def provenance(self) -> dict[str, Any]:
@@ -198,7 +200,7 @@ class Evidence:
             self.metadata["execution"],
             self.region,
             lambda service, region: clients.get(service) or create_client(service, region),
-        ).steps()
+        ).list_steps()
         return {step.name: step for step in run_steps}
 
     def read_job(self, step: str) -> dict[str, Any]:

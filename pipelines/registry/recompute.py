@@ -70,7 +70,7 @@ def rerun_gate(
     Raises:
         UncheckedError: the gate's code in ``checkout`` differs from the recorded code, or fails.
     """
-    if not _is_recorded(evidence, checkout):
+    if not _has_recorded_gate_code(evidence, checkout):
         raise UncheckedError("the gate's code in this checkout is not the recorded one")
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -87,7 +87,7 @@ def rerun_gate(
         return {name: json.loads((output / name).read_bytes()) for name in files}
 
 
-def require_pass(
+def require_gate_pass(
     evidence: Evidence,
     checkout: Path,
     refusal: str,
@@ -114,7 +114,7 @@ def require_pass(
         raise GateError(f"{evidence.arn}: {refusal}: {gate['reason']}")
 
 
-def _is_recorded(evidence: Evidence, checkout: Path) -> bool:
+def _has_recorded_gate_code(evidence: Evidence, checkout: Path) -> bool:
     """Return whether the gate's code here is the recorded one (``code`` checks that in S3)."""
     try:
         local_code = collect_step_code(checkout, "gate", None)

@@ -15,7 +15,7 @@ from typing import Any
 from conditions.gate_arguments import build_arguments
 from conditions.gate_documents import UNKNOWN, build_model_metadata
 from pipelines.compile.compilation import Asset
-from pipelines.compile.provenance_asset import FOLDER, FORMAT, blank_record_name
+from pipelines.compile.provenance_asset import FOLDER, FORMAT, mask_record_name
 from pipelines.registry.package_evidence import Absent, Evidence
 from steps.gate.config import GateConfig, name_threshold_parameter
 from trainyard.common.errors import DataError
@@ -164,7 +164,7 @@ def check_artifact_location(evidence: Evidence) -> str:
 
 def check_definition(evidence: Evidence) -> str:
     """Check that the execution used the definition whose hash is in the record."""
-    digest = hashlib.sha256(blank_record_name(evidence.definition).encode()).hexdigest()
+    digest = hashlib.sha256(mask_record_name(evidence.definition).encode()).hexdigest()
     require_same("SHA-256 of the execution's definition", digest,
          evidence.provenance.get("definition_sha256"), "provenance.json")  # fmt: skip
     return _shorten_hash(digest)

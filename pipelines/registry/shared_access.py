@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from pipelines.recipe.sections import parse_account
 from trainyard.aws_clients import read_error_code, service_errors
 from trainyard.common.errors import GateError, RecipeError
-from trainyard.permissions.policy_documents import Policy, read_policy
+from trainyard.permissions.policy_documents import Policy, parse_policy
 from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate_request
 
 STRANGER = "000000000000"
@@ -204,18 +204,18 @@ def refuse_unknown_accounts(route: PromotionRoute, sagemaker: Any, s3: Any, iam:
     name = route.reader.rpartition("/")[2]
     trust = _fetch_policy("the reader's trust", lambda: iam.get_role(
         RoleName=name)["Role"]["AssumeRolePolicyDocument"])  # fmt: skip
-    source_accounts = frozenset({route.source})
+    source_accounts, prefix = frozenset({route.source}), _get_arn_prefix(route.group)
     for label, policy, actions, resources, accounts in (
         (f"group {route.group}", group, _GROUP, (package, route.group), source_accounts),
         (f"bucket {route.bucket}", bucket, _BUCKET,
-         (f"arn:aws:s3:::{route.bucket}/{route.prefix}/a", f"arn:aws:s3:::{route.bucket}"),
+         (f"{prefix}:s3:::{route.bucket}/{route.prefix}/a", f"{prefix}:s3:::{route.bucket}"),
          source_accounts),
         (f"trust of {route.reader}", trust, ("sts:AssumeRole",), (route.reader,),
          source_accounts | {route.target}),
     ):  # fmt: skip
         if policy and (
             finding := describe_excess_access(
-                read_policy(label, policy), actions, resources, accounts
+                parse_policy(label, policy), actions, resources, accounts
             )
         ):
             raise GateError(f"{label}: its policy {finding}; remove that access to promote")
@@ -225,34 +225,37 @@ def describe_excess_access(
     policy: Policy, actions: tuple[str, ...], resources: tuple[str, ...], accounts: frozenset[str]
 ) -> str | None:
     """Describe who, except ``accounts``, is allowed one of the actions; None if nobody."""
-    for principal in _iter_candidates(policy, accounts):
+    prefix = _get_arn_prefix(resources[0])
+    for principal in _iter_candidates(policy, accounts, prefix):
         for action in actions:
             for resource in resources:
-                request = Request(principal, action, resource, _build_request_context(principal))
+                request = Request(
+                    principal, action, resource, _build_request_context(principal, prefix)
+                )
                 # The caller's own account may allow it everything, so only this policy decides.
                 decision = evaluate_request(
-                    request, Policies(resource=policy, must_name=True, identity=_ALL)
+                    request, Policies(resource=policy, needs_resource_allow=True, identity=_ALL)
                 )
                 if decision.is_allowed or decision.unknown:
                     return f"lets {_describe_principal(principal)} do {action} on {resource}"
     return None
 
 
-_ALL = (read_policy("all", _build_policy(_build_allow_statement(["*"], "*"))),)
+_ALL = (parse_policy("all", _build_policy(_build_allow_statement(["*"], "*"))),)
 
 
-def _iter_candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Principal]:
+def _iter_candidates(policy: Policy, accounts: frozenset[str], prefix: str) -> Iterator[Principal]:
     """Yield whom the policy might allow: a stranger (any account), everyone it names who is not of
     ``accounts``, and services, which may act for a stranger.
     """
-    yield _make_principal(f"arn:aws:iam::{STRANGER}:role/any")
+    yield _make_principal(f"{prefix}:iam::{STRANGER}:role/any")
     for statement in policy.statements:
         for name in statement.principal[0] if statement.principal else ():
             kind, _, value = name.partition(":")
             account = value if value.isdecimal() else parse_account(value)
             if kind == "AWS" and account and account not in accounts:
                 yield _make_principal(
-                    value if ":role/" in value else f"arn:aws:iam::{account}:role/any"
+                    value if ":role/" in value else f"{prefix}:iam::{account}:role/any"
                 )
             elif kind in ("Service", "Federated", "CanonicalUser"):
                 yield Principal(value)
@@ -261,16 +264,16 @@ def _iter_candidates(policy: Policy, accounts: frozenset[str]) -> Iterator[Princ
 def _make_principal(role: str) -> Principal:
     """Return a principal with a session of the role."""
     account, name = parse_account(role), role.rpartition("/")[2]
-    return Principal(f"arn:aws:sts::{account}:assumed-role/{name}/session", role)
+    return Principal(f"{_get_arn_prefix(role)}:sts::{account}:assumed-role/{name}/session", role)
 
 
-def _build_request_context(principal: Principal) -> Mapping[str, tuple[str, ...]]:
+def _build_request_context(principal: Principal, prefix: str) -> Mapping[str, tuple[str, ...]]:
     """Return the condition keys of a principal's request; a service acts for a stranger."""
     if principal.account:
         return {"aws:principalarn": (principal.role,), "aws:principalaccount": (principal.account,)}
     return {
         "aws:sourceaccount": (STRANGER,),
-        "aws:sourcearn": (f"arn:aws:sagemaker:us-east-1:{STRANGER}:training-job/any",),
+        "aws:sourcearn": (f"{prefix}:sagemaker:us-east-1:{STRANGER}:training-job/any",),
         "aws:principalisawsservice": ("true",),
     }
 

@@ -19,7 +19,7 @@ from training.weights.finetuning.adapters import Tuning
 from training.weights.finetuning.hugging_face_folder import ARCHIVE, TRAINYARD_FILES
 from training.weights.starting_weights import BASE, StartFrom
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import files_sha256, json_sha256
+from trainyard.common.hashes import combine_file_hashes, hash_json
 
 CONFIG = "config.json"
 DRIVERS = "sm_train.sh"
@@ -44,7 +44,7 @@ def check_history(evidence: Evidence) -> str:
     recorded_sha256 = evidence.provenance["training"]["code_sha256"]
     require_same(
         "SHA-256 of the training's code in S3",
-        json_sha256(_hash_train_code(evidence)),
+        hash_json(_hash_train_code(evidence)),
         recorded_sha256,
         "provenance.json",
     )
@@ -76,7 +76,7 @@ def check_artifact(evidence: Evidence) -> str:
 
     The description is config.json, or for a user's script, code/trainyard.json.
     """
-    config = DESCRIPTION if is_script(evidence) else CONFIG
+    config = DESCRIPTION if is_script_training(evidence) else CONFIG
     training_record = read_description(evidence)["training"]
     lineage = Lineage.model_validate({k: v for k, v in training_record.items() if k != "identity"})
     parts = lineage.parts
@@ -98,7 +98,7 @@ def check_artifact(evidence: Evidence) -> str:
         raise Mismatch(f"the weights were trained by other code than the record's: {differs}")
     require_same(f"data in {config}", parts.data, evidence.provenance.get("train_fingerprint"),
          "provenance.json")  # fmt: skip
-    if is_script(evidence):
+    if is_script_training(evidence):
         _check_script(evidence, parts)
     else:
         _check_settings(evidence, parts)
@@ -146,7 +146,7 @@ def _find_searched(recipe: dict[str, Any], hyperparameters: Mapping[str, Any]) -
 
 def read_description(evidence: Evidence) -> dict[str, Any]:
     """Return the artifact's description of the model: config.json, or a script's trainyard.json."""
-    config = DESCRIPTION if is_script(evidence) else CONFIG
+    config = DESCRIPTION if is_script_training(evidence) else CONFIG
     return json.loads(evidence.read_model_file(config))
 
 
@@ -170,7 +170,7 @@ def _check_script(evidence: Evidence, parts: Parts) -> None:
     )
 
 
-def is_script(evidence: Evidence) -> bool:
+def is_script_training(evidence: Evidence) -> bool:
     """Return whether the model was trained by a user's own script."""
     return evidence.provenance["workload"] == NAME
 
@@ -179,7 +179,7 @@ def _hash_train_code(evidence: Evidence) -> dict[str, str]:
     """Return the SHA-256 of each file of step Train's code that affects the weights, by name."""
     for uri in evidence.provenance["code"]["Train"]:
         files = evidence.read_folder(uri)
-        if is_script(evidence):
+        if is_script_training(evidence):
             # All files of the script's folder count. The other folder has AWS's drivers.
             if DRIVERS not in files:
                 return {name: sha256(content).hexdigest() for name, content in files.items()}
@@ -250,7 +250,7 @@ def _hash_model(evidence: Evidence, uri: str) -> str:
         return evidence.hash_object(uri)
     sizes = evidence.list_objects(uri)
     if {*TRAINYARD_FILES} & {*sizes}:
-        return files_sha256({name: evidence.hash_object(f"{uri}{name}") for name in sizes})
+        return combine_file_hashes({name: evidence.hash_object(f"{uri}{name}") for name in sizes})
     index = (
         evidence.read(f"{uri}{hugging_face_folder.INDEX}")
         if hugging_face_folder.INDEX in sizes
@@ -260,4 +260,4 @@ def _hash_model(evidence: Evidence, uri: str) -> str:
         names = hugging_face_folder.select_files(json.loads(index) if index else None, [*sizes])
     except (ValueError, DataError) as error:
         raise Mismatch(f"{uri}: {error}") from None
-    return files_sha256({name: evidence.hash_object(f"{uri}{name}") for name in names})
+    return combine_file_hashes({name: evidence.hash_object(f"{uri}{name}") for name in names})

@@ -24,9 +24,9 @@ from pipelines.registry.record_checks import (
 from pipelines.registry.training_checks import DESCRIPTION
 from steps.shard.shard_plan import SPLITS
 from trainyard.common.errors import DataError, ServiceError
-from trainyard.common.hashes import files_sha256, json_sha256
-from trainyard.language.definition_document import find_property_file
-from trainyard.language.evaluation import evaluate_value, parse_arn_variables, read_json
+from trainyard.common.hashes import combine_file_hashes, hash_json
+from trainyard.language.definition_document import locate_property_file
+from trainyard.language.evaluation import evaluate_value, extract_json_value, parse_arn_variables
 from trainyard.language.expressions import ExpressionError, Value, look_up_path
 
 # Check the data behind a model: datasets, channels of scripts, and the content of their files.
@@ -38,7 +38,7 @@ SUMMARY = ("examples", "sample")
 """Tables of the train split's summary (``steps.shard.split_summary``)."""
 
 
-def check_split(name: str, *, deep: bool) -> Callable[[Evidence], str]:
+def make_split_check(name: str, *, deep: bool) -> Callable[[Evidence], str]:
     """Return a check of the split ``train`` or ``test``: its fingerprint and its files' sizes.
 
     ``deep``: whether it also hashes every byte.
@@ -130,7 +130,9 @@ def _list_manifests(evidence: Evidence, uri: str) -> list[str]:
 
 def _hash_files(evidence: Evidence, uri: str, names: Iterable[str]) -> str:
     """Return the hash over the names of these files and their SHA-256."""
-    return files_sha256({n: hashlib.sha256(evidence.read(f"{uri}/{n}")).hexdigest() for n in names})
+    return combine_file_hashes(
+        {n: hashlib.sha256(evidence.read(f"{uri}/{n}")).hexdigest() for n in names}
+    )
 
 
 def _check_summary(evidence: Evidence, uri: str, deep: bool) -> None:
@@ -220,7 +222,7 @@ def _check_channels(
     deep: bool,
 ) -> str:
     """Check the channels of a split against the record and S3; return a finding."""
-    fingerprint = json_sha256({name: channel["sha256"] for name, channel in channels.items()})
+    fingerprint = hash_json({name: channel["sha256"] for name, channel in channels.items()})
     require_same(f"fingerprint of the {split} data", fingerprint,
          evidence.provenance.get(f"{split}_fingerprint"), "provenance.json")  # fmt: skip
     if missing := sorted(channels.keys() - uris.keys()):
@@ -254,10 +256,7 @@ def _check_channel(
             for name, (object_uri, size) in objects.items()
         }
         require_same(
-            f"SHA-256 of {label} ({uri})",
-            json_sha256(contents),
-            channel_record["sha256"],
-            "its job",
+            f"SHA-256 of {label} ({uri})", hash_json(contents), channel_record["sha256"], "its job"
         )
     return len(objects)
 
@@ -463,13 +462,13 @@ class FinishedRun:
 
     def property_file(self, step: str, name: str, path: str) -> Any:
         """Return the value at ``path`` in the property file, as it is now."""
-        folder, file = find_property_file(self._evidence.definition_steps[step], name)
+        folder, file = locate_property_file(self._evidence.definition_steps[step], name)
         return self.s3_file(f"{self.property(step, folder)}/{file}", path)
 
     def s3_file(self, uri: str, path: str) -> Any:
         """Return the value at ``path`` in the S3 object, as it is now."""
         try:
-            return read_json(self._evidence.read(uri), path, uri)
+            return extract_json_value(self._evidence.read(uri), path, uri)
         except Absent as error:
             raise ExpressionError(str(error)) from None
 
@@ -539,7 +538,7 @@ def choose_checks(checkout: Path | None, *, quick: bool, deep: bool) -> Mapping[
     """Return the checks that ``verify`` runs, in their order."""
     if quick:
         return QUICK
-    splits = {f"{name} split": check_split(name, deep=deep) for name in ("train", "test")}
+    splits = {f"{name} split": make_split_check(name, deep=deep) for name in ("train", "test")}
     local = recompute.list_checks((checkout or CHECKOUT).resolve(), is_named=checkout is not None)
     return {**QUICK, **BYTES, **splits, **local}
 
@@ -552,8 +551,8 @@ def run_approval_checks(evidence: Evidence, *, deep: bool = False) -> Iterator[F
     checked.
     """
     splits = {
-        "test split": check_split("test", deep=True),
-        "train split": check_split("train", deep=deep),
+        "test split": make_split_check("test", deep=True),
+        "train split": make_split_check("train", deep=deep),
     }
     return run_checks(evidence, select_checks(evidence, {**QUICK, **BYTES, **splits}))
 

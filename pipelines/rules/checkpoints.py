@@ -47,7 +47,7 @@ def rare_checkpoints(job: Job) -> Iterator[Violation]:
     if share > LOST_SHARE or seconds > LOST_SECONDS:
         problem = f"every {config.checkpoint_interval} of {config.max_steps} steps: an interruption"
         problem += f" may cost {share:.0%} of the run, up to {seconds / 60:.0f} minutes"
-        yield job.make_violation(f"{job.hyperparameters_at}.checkpoint_interval", problem)
+        yield job.make_violation(f"{job.hyperparameters_path}.checkpoint_interval", problem)
 
 
 @rule(

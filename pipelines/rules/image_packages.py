@@ -7,7 +7,12 @@ from pathlib import Path
 from packaging.version import Version
 
 from pipelines.compile.compilation import JOBS, WITH_WORKLOAD, parse_requirement_lines
-from pipelines.compile.package_lock import PACKAGES, compare_with_image, parse_lock, select_closure
+from pipelines.compile.package_lock import (
+    PACKAGES,
+    compare_with_image,
+    parse_lock,
+    select_with_dependencies,
+)
 from pipelines.rules.trainyard_jobs import select_our_trainings
 from trainyard.image_packages import Image, find_published_image
 from trainyard.language.definition_document import Document
@@ -45,10 +50,10 @@ def image_cannot_run_job(training_job: tuple[str, Job]) -> Iterator[Violation]:
     if python and Version(python) < Version("3.11"):
         packages = f": {_list_broken(image)}" if image and step in WITH_WORKLOAD else ""
         yield job.make_violation(
-            job.image_at, f"{name} has Python {python}, {step} needs 3.11{packages}"
+            job.image_path, f"{name} has Python {python}, {step} needs 3.11{packages}"
         )
     elif image and step in WITH_TORCH and "torch" not in image.packages:
-        yield job.make_violation(job.image_at, f"{name} has no torch, which {step} imports")
+        yield job.make_violation(job.image_path, f"{name} has no torch, which {step} imports")
 
 
 def _list_broken(image: Image) -> str:
@@ -57,7 +62,9 @@ def _list_broken(image: Image) -> str:
     package_names = parse_requirement_lines((CHECKOUT / JOBS).read_text(encoding="utf-8"))
     broken_packages = [
         conflict.split(" needs ")[0]
-        for conflict in compare_with_image(select_closure(lock, package_names, JOBS), image).broken
+        for conflict in compare_with_image(
+            select_with_dependencies(lock, package_names, JOBS), image
+        ).broken
     ]
     first = [
         package for package in broken_packages if re.match(r"(numpy|pandas|scikit-learn) ", package)

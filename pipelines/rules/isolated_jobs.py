@@ -16,7 +16,7 @@ from trainyard.validate.rules.rule import Violation, rule
     source="developer guide, mkt-algo-model-internet-free; steps/container.sh, steps/train/step.py",
 )
 def packages_from_isolation(job: Job) -> Iterator[Violation]:
-    field = f"{job.network_at}EnableNetworkIsolation"
+    field = f"{job.network_prefix}EnableNetworkIsolation"
     entry = str(job.read_raw("AppSpecification.ContainerEntrypoint"))
     installs = job.has_drivers or "steps/container.sh" in entry
     wheels = job.get("Environment.PIP_FIND_LINKS")

@@ -12,7 +12,7 @@ from pipelines.rules.trainyard_jobs import (
 )
 from steps.train.config import LAUNCHERS, explain_missing_library, explain_unfit_machines
 from training.strategy_table import explain_unfit_torch
-from trainyard.foresight.cloud_machines import find_device
+from trainyard.foresight.cloud_machines import find_gpu
 from trainyard.foresight.layouts import BEFORE_AMPERE
 from trainyard.validate.rules.images import IMAGE, match_aws_image, parse_torch_version
 from trainyard.validate.rules.job_view import Job, join_member, to_known_text
@@ -32,7 +32,9 @@ def training_settings(job: Job) -> Iterator[Violation]:
     except ValidationError as error:
         for problem in error.errors():
             name = ".".join(map(str, problem["loc"]))
-            field = join_member(job.hyperparameters_at, name) if name else job.hyperparameters_at
+            field = (
+                join_member(job.hyperparameters_path, name) if name else job.hyperparameters_path
+            )
             value = f"is {problem['input']!r}: " if name else ""
             yield job.make_violation(field, value + problem["msg"].removeprefix("Value error, "))
 
@@ -74,7 +76,7 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
         else explain_missing_library(strategy, version, None)
     )
     if refusal:
-        yield job.make_violation(job.image_at, refusal)
+        yield job.make_violation(job.image_path, refusal)
 
 
 @rule(
@@ -88,7 +90,7 @@ def strategy_without_library(job: Job) -> Iterator[Violation]:
 def image_with_older_torch(job: Job) -> Iterator[Violation]:
     config, version = read_settings(job), parse_torch_version(job.image)
     if config and version and (refusal := explain_unfit_torch(config, version)):
-        yield job.make_violation(job.image_at, refusal)
+        yield job.make_violation(job.image_path, refusal)
 
 
 @rule(
@@ -103,7 +105,7 @@ def smp_image_without_smp(job: Job) -> Iterator[Violation]:
     strategy = to_known_text(job.hyperparameters.get("strategy"))
     smp = image and image["repository"] == "smdistributed-modelparallel"
     if smp and strategy and strategy not in ("smp", "smddp"):  # the image also has SMDDP
-        yield job.make_violation(job.image_at, f"strategy is {strategy}, the image is SMP's")
+        yield job.make_violation(job.image_path, f"strategy is {strategy}, the image is SMP's")
 
 
 @rule(
@@ -120,7 +122,7 @@ def world_does_not_fit(job: Job) -> Iterator[Violation]:
             config.count_micro_batches(ranks)
         except ValueError as error:
             nodes = f"{job.nodes} × {job.instance_type}: "
-            yield job.make_violation(job.hyperparameters_at, nodes + str(error))
+            yield job.make_violation(job.hyperparameters_path, nodes + str(error))
 
 
 @rule(
@@ -135,7 +137,7 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     node = (job.ranks_per_node or machine.accelerators) if machine else None
     if config and node and job.nodes > 1 and node % config.tensor_parallel:
         problem = f"tensor_parallel {config.tensor_parallel}, a node has {node} ranks"
-        yield job.make_violation(join_member(job.hyperparameters_at, "tensor_parallel"), problem)
+        yield job.make_violation(join_member(job.hyperparameters_path, "tensor_parallel"), problem)
 
 
 @rule(
@@ -148,9 +150,9 @@ def tensor_parallel_across_nodes(job: Job) -> Iterator[Violation]:
     "torch.cuda.is_bf16_supported(including_emulation=False)",
 )
 def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
-    config, gpu = read_settings(job), find_device(job.machine) if job.machine else None
+    config, gpu = read_settings(job), find_gpu(job.machine) if job.machine else None
     if config and config.precision == "bfloat16" and gpu and gpu.name in BEFORE_AMPERE:
-        field = join_member(job.hyperparameters_at, "precision")
+        field = join_member(job.hyperparameters_path, "precision")
         yield job.make_violation(field, f"precision bfloat16 on {job.instance_type}, a {gpu.name}")
 
 
@@ -163,9 +165,9 @@ def bfloat16_before_ampere(job: Job) -> Iterator[Violation]:
     source="training/strategies/float8.py; NVIDIA Ada GPU Architecture, 2022",
 )
 def float8_without_products(job: Job) -> Iterator[Violation]:
-    config, gpu = read_settings(job), find_device(job.machine) if job.machine else None
+    config, gpu = read_settings(job), find_gpu(job.machine) if job.machine else None
     if config and config.float8 != "none" and gpu and not gpu.fp8_tflops:
-        field = join_member(job.hyperparameters_at, "float8")
+        field = join_member(job.hyperparameters_path, "float8")
         yield job.make_violation(
             field, f"float8 {config.float8} on {job.instance_type}, a {gpu.name}"
         )

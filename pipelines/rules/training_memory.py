@@ -52,7 +52,7 @@ def traced_shapes_are_stale(job: Job) -> Iterator[Violation]:
     try:
         derive_request_training(job)
     except StaleShapes as error:
-        yield job.make_violation(join_member(job.hyperparameters_at, "workload"), str(error))
+        yield job.make_violation(join_member(job.hyperparameters_path, "workload"), str(error))
     except ForesightError:  # the model was not traced
         return
 

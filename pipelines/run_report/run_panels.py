@@ -43,7 +43,7 @@ none), maximize, stopped.
 """
 
 
-def read_search(execution: Execution, steps: Steps) -> dict[str, Any] | None:
+def read_search_jobs(execution: Execution, steps: Steps) -> dict[str, Any] | None:
     """Return {"trials": training jobs of step Tune}; None if the execution has no search."""
     arn = steps["Tune"].metadata.get("TuningJob", {}).get("Arn") if "Tune" in steps else None
     if not arn:
@@ -116,7 +116,7 @@ def summarize_seeds(search_trials: Iterable[Trial]) -> str | None:
     return f"{mean(values):.4f} ± {reach:.4f} (95 % interval of the mean over {len(values)} seeds)"
 
 
-def search_picture(search_trials: list[Trial], chosen_job: str | None) -> str | None:
+def draw_search(search_trials: list[Trial], chosen_job: str | None) -> str | None:
     """Return an SVG of the training jobs' objectives in the order of their starts, and the best so
     far; None if no training job has an objective.
 
@@ -188,14 +188,14 @@ def _render_gate(data: PanelData) -> str:
     return _fill_template("gate", gate=gate, pictures=pictures)
 
 
-def _draw_search_panel(data: PanelData) -> str:
+def _render_search(data: PanelData) -> str:
     """Return the search panel's HTML; empty without a search."""
     search = data["search"]
     if not search or not search["trials"]:
         return ""
     trials = search["trials"]
     best = rank_trials(trials)
-    picture = search_picture(trials, best[0]["job"])
+    picture = draw_search(trials, best[0]["job"])
     return _fill_template(
         "search",
         picture=picture,
@@ -225,7 +225,7 @@ def _fill_template(name: str, **values: Any) -> str:
 
 
 PANELS = (
-    Panel(reads={"search": read_search}, html=_draw_search_panel, steps=("Tune",)),
+    Panel(reads={"search": read_search_jobs}, html=_render_search, steps=("Tune",)),
     Panel(
         reads={"training": read_training, "metrics": read_metrics},
         html=_render_training,

@@ -79,7 +79,7 @@ def draw_metrics(gate: Gate, evaluation: Evaluation | None) -> str | None:
             values |= {"champion": champion.get(metric)} if champion else {}
             error = evaluation["metrics"].get(metric, {}).get("standard_error")
             _draw_values(axes, {n: v for n, v in values.items() if v is not None}, error)
-            _draw_demands(axes, [check for check in gate_checks if check["metric"] == metric])
+            _draw_thresholds(axes, [check for check in gate_checks if check["metric"] == metric])
             axes.set(xlabel=f"{metric.replace('_', ' ')} (line: the model's 95 % interval)")
 
     return render_figure(draw, (7, len(metrics) * (1.1 + 0.4 * len(names))))
@@ -104,7 +104,9 @@ def draw_champion_margins(gate: Gate, evaluation: Evaluation | None = None) -> s
         plots = figure.subplots(len(panels), height_ratios=heights, squeeze=False)[:, 0]
         for axes, (metric, rows) in zip(plots, panels.items(), strict=True):
             _draw_rows(axes, rows)
-            _draw_limits(axes, [check for check in gate_checks if check["metric"] == metric])
+            _draw_required_improvements(
+                axes, [check for check in gate_checks if check["metric"] == metric]
+            )
             name = metric.replace("_", " ")
             axes.set(xlabel=f"improvement of {name} over the champion's (right is better)")
 
@@ -151,7 +153,7 @@ def _draw_values(axes: Axes, values: dict[str, float], error: float | None) -> N
     axes.margins(x=0.12)
 
 
-def _draw_demands(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
+def _draw_thresholds(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
     """Draw each check's threshold as a vertical line, labelled in a legend."""
     for check, style in zip(gate_checks, cycle(("--", ":", "-.")), strict=False):
         bound = "at most" if check["direction"] == "lower" else "at least"
@@ -210,7 +212,7 @@ def _draw_rows(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def _draw_limits(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
+def _draw_required_improvements(axes: Axes, gate_checks: Sequence[dict[str, Any]]) -> None:
     """Draw the champion as a line at 0, and each required improvement as a line with a label."""
     axes.axvline(0, color=OTHER, lw=1)
     lines = dict(zip(_list_kinds("champion"), cycle(LINES), strict=False))

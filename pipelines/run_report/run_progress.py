@@ -11,7 +11,7 @@ from pipelines.run_report.step_documents import (
     format_demand,
     format_limits,
     format_value,
-    is_ours,
+    is_loop_training,
     read_gate,
 )
 from pipelines.run_report.training_pace import Paces
@@ -59,7 +59,11 @@ def build_checks_table(gate: Gate) -> Table:
 def build_script_table(execution: Execution, steps: Steps) -> Table | None:
     """Return a table of the latest metrics of a user's own script; None for our loop."""
     metrics = read_training_metrics(execution, steps)
-    return None if any(map(is_ours, metrics.values())) else build_metrics_table(execution, steps)
+    return (
+        None
+        if any(map(is_loop_training, metrics.values()))
+        else build_metrics_table(execution, steps)
+    )
 
 
 def read_progress(job: Mapping[str, Any]) -> tuple[float, float] | None:

@@ -34,7 +34,7 @@ def read_evaluation(execution: Execution, steps: Steps) -> Evaluation | None:
 
 def read_training(execution: Execution, steps: Steps) -> list[dict[str, float]]:
     """Return the metric lines of the training job, as ``parse_history`` does."""
-    return parse_history(execution.all_lines(steps["Train"])) if "Train" in steps else []
+    return parse_history(execution.iter_lines(steps["Train"])) if "Train" in steps else []
 
 
 def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
@@ -44,18 +44,18 @@ def read_metrics(execution: Execution, steps: Steps) -> dict[str, list[float]]:
     job = steps["Train"].job if "Train" in steps else None
     if job is None:
         return {}
-    metric_definitions = compile_definitions(execution.training_job(job[1]))
-    if is_ours(definition.name for definition in metric_definitions):
+    metric_definitions = compile_definitions(execution.describe_training_job(job[1]))
+    if is_loop_training(definition.name for definition in metric_definitions):
         return {}
     values: dict[str, list[float]] = {definition.name: [] for definition in metric_definitions}
-    for line in execution.all_lines(steps["Train"]):
+    for line in execution.iter_lines(steps["Train"]):
         if sample := parse_line_metrics(metric_definitions, line):
             for name, value in sample.values.items():
                 values[name].append(value)
     return {name: samples for name, samples in values.items() if samples}
 
 
-def is_ours(metrics: Iterable[str]) -> bool:
+def is_loop_training(metrics: Iterable[str]) -> bool:
     """Return whether a training job with these metrics runs Trainyard's loop."""
     return "train:step" in metrics
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from pipelines.advice.training_setting import LoopTraining, derive_described_training
-from pipelines.run_report.step_documents import is_ours
+from pipelines.run_report.step_documents import is_loop_training
 from training.layout import Layout
 from trainyard.common.errors import ForesightError
 from trainyard.foresight import measured_corrections
@@ -45,23 +45,23 @@ class Paces:
             return None
         name = job["TrainingJobName"]
         if name not in self._expectations:
-            self._expectations[name] = tuple(_expect_pace(execution, job))
+            self._expectations[name] = tuple(_iter_expected_times(execution, job))
         return Pace(found=step_seconds, expected=self._expectations[name])
 
     def build_table(self, execution: Execution, steps: Steps) -> Table | None:
         """Return a table with the time of a step and its parts, and the expected times; None if
         nothing is expected.
         """
-        pace = self.read(execution, steps)
+        pace = self.read_execution_pace(execution, steps)
         return pace.build_table() if pace else None
 
-    def read(self, execution: Execution, steps: Steps) -> Pace | None:
+    def read_execution_pace(self, execution: Execution, steps: Steps) -> Pace | None:
         """Return the pace of the execution's training job; None if nothing is expected of it."""
         if "Train" not in steps or (job := steps["Train"].job) is None:
             return None
         if job[0] != "TrainingJob":
             return None
-        pace = self.find_pace(execution, execution.training_job(job[1]))
+        pace = self.find_pace(execution, execution.describe_training_job(job[1]))
         return pace if pace and pace.expected else None
 
     def remark_on_job(self, execution: Execution, job: Mapping[str, Any]) -> str:
@@ -76,21 +76,23 @@ class Paces:
 
 def read_pace(execution: Execution, steps: Steps) -> Pace | None:
     """Return the pace of the execution's training, for the report; None if there is none."""
-    return Paces().read(execution, steps)
+    return Paces().read_execution_pace(execution, steps)
 
 
 def read_step_seconds(job: Mapping[str, Any]) -> Seconds | None:
     """Return the seconds of a step and its parts in the job's latest metrics, or None."""
     metrics = read_latest_metrics(job)
-    if not is_ours(metrics) or "train:step_seconds" not in metrics:
+    if not is_loop_training(metrics) or "train:step_seconds" not in metrics:
         return None
     parts = {part: metrics.get(f"train:{part}_seconds") for part in (STEP, *PARTS)}
     return {part: value for part, value in parts.items() if value is not None}
 
 
-def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[ExpectedTime]:
+def _iter_expected_times(execution: Execution, job: Mapping[str, Any]) -> Iterator[ExpectedTime]:
     """Yield the expected times: first those of earlier training jobs, then the forecast."""
-    if (earlier_time := estimate_expected_time(list(_find_similar(execution, job)))) is not None:
+    if (
+        earlier_time := estimate_expected_time(list(_iter_similar_step_times(execution, job)))
+    ) is not None:
         yield earlier_time
     try:
         yield forecast_step_time(derive_described_training(job))
@@ -98,16 +100,16 @@ def _expect_pace(execution: Execution, job: Mapping[str, Any]) -> Iterator[Expec
         return
 
 
-def _find_similar(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
+def _iter_similar_step_times(execution: Execution, job: Mapping[str, Any]) -> Iterator[Seconds]:
     """Yield the step times of earlier training jobs with the same work on the same machines."""
     names = {job["TrainingJobName"]}
-    for earlier_run in execution.earlier(LOOK_BACK):
-        for step in earlier_run.steps():
+    for earlier_run in execution.list_earlier(LOOK_BACK):
+        for step in earlier_run.list_steps():
             if step.status != "Succeeded" or not step.job or step.job[0] != "TrainingJob":
                 continue
             if step.job[1] not in names:  # a cached step has the job of an earlier execution
                 names.add(step.job[1])
-                earlier_job = earlier_run.training_job(step.job[1])
+                earlier_job = earlier_run.describe_training_job(step.job[1])
                 if (
                     _list_speed_factors(earlier_job) == _list_speed_factors(job)
                     and (times := read_step_seconds(earlier_job)) is not None
@@ -125,7 +127,7 @@ def _list_speed_factors(job: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def forecast_step_time(training: LoopTraining) -> ExpectedTime:
     """Return the predicted seconds of a step and of the parts that metric lines report."""
-    time = measured_corrections.read_measured_runs().time(training.setting, training.shapes)
+    time = measured_corrections.read_measured_runs().predict_time(training.setting, training.shapes)
     step, exchange = time.step_seconds, 0.0
     if training.loop.strategy in EXCHANGED_APART:
         exchange = time.parts["data parallel"]

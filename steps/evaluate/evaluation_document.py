@@ -145,7 +145,7 @@ def write_evaluation(folder: Path, evaluation: Mapping[str, Any]) -> None:
     """Write an ``Evaluation``, which may contain NaN, to the folder as JSON, and print it."""
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(_replace_nan(evaluation), indent=1, allow_nan=False)
-    atomic_file.write(folder / "evaluation.json", text)
+    atomic_file.write_file(folder / "evaluation.json", text)
     print(text, flush=True)
 
 

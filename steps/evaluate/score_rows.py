@@ -26,9 +26,9 @@ from steps.evaluate.evaluation_document import Artifact
 from steps.evaluate.model_folder import find_model_folder, fingerprint_model
 from steps.evaluate.score_table import read_part, write_part
 from steps.installed import WorkerProcess
-from training.cpu_cores import ON_THIS_MACHINE, fit_threads
+from training.cpu_cores import ON_THIS_MACHINE, limit_torch_threads
 from training.data.dataset import Dataset, Share
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 from training.scores import Block
 from training.weights.finetuning import base_model, hugging_face_folder
 from training.weights.starting_weights import BASE
@@ -57,7 +57,7 @@ class Source:
             DataError: the model is damaged, or another workload's.
         """
         if self.uri is None:
-            return open_artifact(self.folder, self.base)[1]
+            return load_artifact(self.folder, self.base)[1]
         model = workload.model()
         base_model.fill_model(model, workload, name, self.folder, self.uri)
         return model.eval()
@@ -76,7 +76,7 @@ class TrainedModel:
     source: Source
 
 
-def open_archive(
+def open_trained_model(
     folder: Path, workload: str | None = None, base: Path | None = None
 ) -> TrainedModel:
     """Open the trained model in the folder, which may be an archive, on the CPU.
@@ -92,7 +92,7 @@ def open_archive(
     if workload is not None:
         # Checked before anything that the archive names is imported.
         _check_workload(files / "config.json", workload)
-    return TrainedModel(*open_artifact(files, base), fingerprint_model(folder), Source(files, base))
+    return TrainedModel(*load_artifact(files, base), fingerprint_model(folder), Source(files, base))
 
 
 def _check_workload(path: Path, workload: str) -> None:
@@ -136,7 +136,7 @@ def _open_champion_folder(
         raise DataError("the parameter ChampionModelUri names no folder with its model")
     if (base_champion := _open_base_champion(folder, challenger)) is not None:
         return base_champion
-    champion = open_archive(folder, challenger.description["workload"], base)
+    champion = open_trained_model(folder, challenger.description["workload"], base)
     own_packing, champion_packing = challenger.workload.packing, champion.workload.packing
     if (own_packing.fields, own_packing.info) != (champion_packing.fields, champion_packing.info):
         raise DataError(
@@ -233,7 +233,7 @@ def compute_rows(
         files = [Path(parts) / f"{index}.arrow" for index in range(count)]
         tasks = [(scoring, Share(index, count), file) for index, file in enumerate(files)]
         with closing(
-            in_order(f"{scoring.name}: process", _score_share, tasks, files)
+            run_in_order(f"{scoring.name}: process", _score_share, tasks, files)
         ) as part_files:
             for file in part_files:
                 yield from read_part(file)
@@ -287,7 +287,7 @@ def _score_share(scoring: Scoring, share: Share, file: Path) -> None:
     """Score a share of the test split in a worker process, and write the rows to ``file``."""
     # Decoding threads share the cores among the processes; the number of torch's threads must not
     # depend on the number of processes.
-    fit_threads({})
+    limit_torch_threads({})
     os.environ[ON_THIS_MACHINE[0]] = str(share.count)
     workload = load_workload(scoring.workload, scoring.config, scoring.assets)
     model = place_model(scoring.source.load_model(workload, scoring.workload), share.index)
@@ -299,7 +299,7 @@ def _score_share(scoring: Scoring, share: Share, file: Path) -> None:
 Result = TypeVar("Result")
 
 
-def in_order(
+def run_in_order(
     label: str,
     work: Callable[..., None],
     tasks: Sequence[tuple[Any, ...]],

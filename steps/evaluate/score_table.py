@@ -18,7 +18,7 @@ from steps.evaluate.evaluation_document import Artifact
 from training.scores import Block
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
+from trainyard.common.hashes import hash_file
 
 FORMAT = 1
 GROUP = 131_072  # rows of a row group
@@ -91,7 +91,7 @@ def read_part(path: Path) -> Iterator[Block]:
 def list_tables(folder: Path) -> dict[str, Artifact]:
     """Return {file name: size and hash} of the tables of scores, for the gate's record."""
     return {
-        path.name: {"bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        path.name: {"bytes": path.stat().st_size, "sha256": hash_file(path)}
         for path in sorted(folder.glob("*.parquet"))
     }
 

@@ -177,7 +177,7 @@ def hash_example_ids(values: Sequence[str | int]) -> np.ndarray:
     return np.frombuffer(digests, "<i8").astype(np.int64)
 
 
-def score_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block:
+def convert_to_gate_columns(piece: Piece, metrics: Sequence[str], slices: Sequence[str]) -> Block:
     """Return the piece's rows as columns of the gate's table, and the column ROW.
 
     Args:

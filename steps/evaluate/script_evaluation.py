@@ -26,9 +26,9 @@ from steps.evaluate.evaluation_document import (
 )
 from steps.evaluate.score_table import Scores, list_tables
 from steps.evaluate.script_process import Request, Script
-from steps.evaluate.script_scoring import Scored, Scoring
+from steps.evaluate.script_scoring import ScoredModel, Scoring
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256, json_sha256, lines_sha256
+from trainyard.common.hashes import hash_file, hash_json, hash_lines
 
 TRAIN = "train"
 """Channel that is searched for leaked examples, but not tested on."""
@@ -44,18 +44,18 @@ def summarize_channel(name: str, folder: Path) -> Channel:
     files = {name: path for name, path in files.items() if path.is_file()}
     if not files:
         raise DataError(f"channel {name}: {folder} contains no files; check evaluate.channels")
-    contents = {name: (files[name].stat().st_size, file_sha256(files[name])) for name in files}
+    contents = {name: (files[name].stat().st_size, hash_file(files[name])) for name in files}
     return {
         "files": len(contents),
         "bytes": sum(size for size, _ in contents.values()),
-        "sha256": json_sha256(contents),
+        "sha256": hash_json(contents),
     }
 
 
-def test_fingerprint(channels: Mapping[str, Channel]) -> str:
+def compute_test_fingerprint(channels: Mapping[str, Channel]) -> str:
     """Return one hash over all channels except TRAIN."""
     hashes = {name: channel["sha256"] for name, channel in channels.items() if name != TRAIN}
-    return json_sha256(hashes)
+    return hash_json(hashes)
 
 
 NOBODY = (NONE, UNRESOLVED_ARN)
@@ -65,7 +65,7 @@ def evaluate_models(options: argparse.Namespace) -> None:
     """Score the models, and write the tables of scores and then evaluation.json."""
     inputs = options.root / "processing/input"
     channels = {name: summarize_channel(name, inputs / name) for name in options.channels}
-    scoring = _make_scoring(options, test_fingerprint(channels))
+    scoring = _make_scoring(options, compute_test_fingerprint(channels))
     challenger = scoring.score_model("challenger", inputs / "model")
     description = _read_description(challenger.files)
     leaks = script_report.count_leaks(
@@ -86,7 +86,7 @@ def evaluate_models(options: argparse.Namespace) -> None:
 
 
 def _measure_latency(
-    options: argparse.Namespace, scoring: Scoring, challenger: Scored
+    options: argparse.Namespace, scoring: Scoring, challenger: ScoredModel
 ) -> Latency | None:
     """Return the latency of the challenger's inference script; None without a sample request."""
     if options.request is None:
@@ -114,13 +114,13 @@ def _make_scoring(options: argparse.Namespace, test_fingerprint: str) -> Scoring
 
 
 def _build_dataset_entry(
-    train: str | None, channels: dict[str, Channel], challenger: Scored
+    train: str | None, channels: dict[str, Channel], challenger: ScoredModel
 ) -> Dataset:
     """Return evaluation.json's entry ``dataset``; ``train``: fingerprint of the training data."""
-    test = test_fingerprint(channels)
+    test = compute_test_fingerprint(channels)
     rows = sum(len(block["example"]) for block in Scores(challenger.table))
     return {
-        "fingerprint": lines_sha256((train or "unknown", test)),
+        "fingerprint": hash_lines((train or "unknown", test)),
         "train_fingerprint": train,
         "test_fingerprint": test,
         "train_samples": None,

@@ -63,7 +63,7 @@ def count_leaks(
                 "that was trained on, or remove the field"
             )
         return {"examples": None, "groups": None, "checked_examples": None, "checked_groups": None}
-    counts = count_leakage(_train_blocks(file), Scores(scores))
+    counts = count_leakage(_iter_train_blocks(file), Scores(scores))
     first = next(read_pieces(file), None)
     if grouped == (first is not None and "group" in first.columns):
         return counts
@@ -76,7 +76,7 @@ def count_leaks(
     return {**counts, "groups": None, "checked_groups": None}
 
 
-def _train_blocks(file: Path) -> Iterator[Block]:
+def _iter_train_blocks(file: Path) -> Iterator[Block]:
     """Yield the ids of the training examples that the script listed."""
     for piece in read_pieces(file):
         if more := sorted(piece.columns.keys() - {"example", "group"}):

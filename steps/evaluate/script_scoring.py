@@ -21,10 +21,10 @@ from steps.evaluate.model_folder import find_model_folder, fingerprint_model
 from steps.evaluate.score_table import TYPES, Scores, write_scores
 from steps.evaluate.script_columns import (
     ROW,
+    convert_to_gate_columns,
     find_rows_file,
     name_row_unit,
     read_pieces,
-    score_columns,
 )
 from steps.evaluate.script_process import Script
 from training.scores import Block, Metrics, compute_ratios
@@ -103,7 +103,7 @@ BASELINE = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoredModel:
     """A model that was scored by the script."""
 
     files: Path
@@ -137,7 +137,7 @@ class Scoring:
     """ARN of the champion; None if there is none."""
     test_fingerprint: str
 
-    def score_model(self, name: str, archive_folder: Path) -> Scored:
+    def score_model(self, name: str, archive_folder: Path) -> ScoredModel:
         """Run the script on the model whose archive is in the folder, and write its table of
         scores.
 
@@ -168,7 +168,7 @@ class Scoring:
         table = self._build_table_path(name)
         own_metrics = self._write_table(source, table, artifact["sha256"])
         metrics: dict[str, Any] = {**own_metrics, **others}
-        return Scored(
+        return ScoredModel(
             files=files,
             output=output,
             source=source,
@@ -180,7 +180,7 @@ class Scoring:
         )
 
     def compute_baselines(
-        self, challenger: Scored, names: Iterable[str]
+        self, challenger: ScoredModel, names: Iterable[str]
     ) -> dict[str, dict[str, float | None]]:
         """Return the metrics, {baseline: {metric: value}}, of the baselines that the script wrote
         with the challenger's rows; write their tables of scores.
@@ -220,7 +220,8 @@ class Scoring:
             "groups_ordered": False,
         }
         blocks = (
-            score_columns(piece, list(self.metrics), self.slices) for piece in read_pieces(source)
+            convert_to_gate_columns(piece, list(self.metrics), self.slices)
+            for piece in read_pieces(source)
         )
         try:
             write_scores(table, sort_rows(blocks, self.root / "processing/work"), header)

@@ -31,13 +31,13 @@ def measure_response_latency(
     text = "json" in content_type or content_type.startswith("text/")  # AWS's toolkits decode these
     body = request.decode() if text else request
 
-    def answer(number: int) -> float:
+    def time_request(number: int) -> float:
         """Send one request; return the seconds that it took."""
         began = time.perf_counter()
-        script.answer(body, content_type, accept)
+        script.send_request(body, content_type, accept)
         return time.perf_counter() - began
 
-    return measure_latency(answer, "as inference.py chose", count_cores())
+    return measure_latency(time_request, "as inference.py chose", count_cores())
 
 
 # Call an inference script like AWS's inference toolkits do, in a process that is the script's.
@@ -72,7 +72,7 @@ class ServedScript:
                 )
         self._model = call_handler(self.script.model_fn, str(model))
 
-    def answer(self, body: str | bytes, content_type: str, accept: str) -> Any:
+    def send_request(self, body: str | bytes, content_type: str, accept: str) -> Any:
         """Send one request to the script; return its response."""
         script = self.script
         if hasattr(script, "transform_fn"):

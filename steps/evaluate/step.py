@@ -11,14 +11,14 @@ from sagemaker.mlops.workflow.steps import ProcessingStep, TrainingStep
 from steps.evaluate.config import EvaluateConfig, Leaks
 from steps.evaluate.settings import EvaluateSettings
 from steps.job_arguments import format_arguments
-from steps.processing import Splits, StepContext, make_input, processing_step, split_argument
+from steps.processing import Splits, StepContext, make_input, make_processing_step, split_argument
 from training.weights.starting_weights import BASE
 
 SPLITS = ("train", "test")
 EVALUATION = PropertyFile(name="Evaluation", output_name="evaluation", path="evaluation.json")
 
 
-def evaluate_step(
+def make_evaluate_step(
     context: StepContext,
     config: EvaluateConfig,
     *,
@@ -35,10 +35,10 @@ def evaluate_step(
 
     If ``splits`` has a summary of the train split, this is read instead of the split. ``base``: S3
     URI of the model from which the training started, which is scored as baseline ``base_model``. A
-    user's script is declared by ``evaluate_script_step``.
+    user's script is declared by ``make_evaluate_script_step``.
     """
     train_split = "summary" if "summary" in splits else "train"
-    return processing_step(
+    return make_processing_step(
         context,
         "Evaluate",
         image=image,
@@ -62,7 +62,7 @@ def evaluate_step(
     )
 
 
-def evaluate_script_step(
+def make_evaluate_script_step(
     context: StepContext,
     config: EvaluateConfig,
     *,
@@ -75,7 +75,7 @@ def evaluate_script_step(
     leaks: Sequence[Leaks],
     request: Sequence[str] = (),
 ) -> ProcessingStep:
-    """Declare the step with the same outputs as ``evaluate_step``, for a user's script.
+    """Declare the step with the same outputs as ``make_evaluate_step``, for a user's script.
 
     Args:
         folder: S3 URI of the folder that is sent; it contains ``entry`` and ``requirements``.
@@ -88,7 +88,7 @@ def evaluate_script_step(
         *(make_input(name, uri) for name, uri in config.channels.items()),
     ]
     arguments = json.dumps(config.arguments)
-    return processing_step(
+    return make_processing_step(
         context,
         "Evaluate",
         image=image,

@@ -25,32 +25,32 @@ from steps.evaluate.score_rows import (
     Source,
     TrainedModel,
     compute_rows,
-    open_archive,
     open_champion,
+    open_trained_model,
     place_model,
 )
 from steps.evaluate.score_table import Scores, list_tables, write_scores
 from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import parse_typed
-from training.cpu_cores import fit_threads
+from steps.job_arguments import parse_typed_arguments
+from training.cpu_cores import limit_torch_threads
 from training.data.dataset import Dataset
 from training.data.loader import Preparation
 from training.scores import Block, Metrics
 from training.weights.starting_weights import BASE, BASE_MODEL
 from training.workloads import Workload, load_spec
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256, files_sha256, lines_sha256
+from trainyard.common.hashes import combine_file_hashes, hash_file, hash_lines
 
 
 def evaluate_models(options: argparse.Namespace) -> None:
     """Score the models and baselines, and write the tables of scores and then evaluation.json."""
-    fit_threads()
+    limit_torch_threads()
     # scikit-learn's OpenMP, which is loaded later, reads this variable: threads that wait for a
     # core then do not spin. On a busy machine, spinning turns seconds into minutes.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     inputs = options.root / "processing/input"
     base = inputs / BASE if options.base else None
-    challenger = open_archive(inputs / "model", base=base)
+    challenger = open_trained_model(inputs / "model", base=base)
     train, test = TrainSplit.open(inputs), Dataset(inputs / "test")
     fingerprint = challenger.description["train_fingerprint"]
     if fingerprint != train.split.fingerprint:
@@ -95,7 +95,7 @@ def _score_models(
     workload, folder = challenger.workload, options.root / "processing/input/champion"
     champion, reason = open_champion(folder, options.champion, challenger, base)
 
-    def score(name: str, trained: TrainedModel) -> Metrics:
+    def score_model(name: str, trained: TrainedModel) -> Metrics:
         """Write the table of scores ``<name>.parquet`` of a model; return its metrics."""
         # The challenger's workload is used for both, because it defines the slices.
         model, slices = lambda: trained.model, options.slices
@@ -106,10 +106,10 @@ def _score_models(
         return workload.metrics(Scores(path))
 
     return {
-        "metrics": score("challenger", challenger),
+        "metrics": score_model("challenger", challenger),
         "champion": {
             "arn": options.champion,
-            "metrics": score("champion", champion) if champion else {},
+            "metrics": score_model("champion", champion) if champion else {},
             "artifact": champion.artifact if champion else None,
             "error": reason,
         },
@@ -174,12 +174,12 @@ def _hash_manifests(folder: Path, below: str = "") -> str:
     A dataset's fingerprint covers only what samples depend on.
     """
     files = folder.glob(f"{below}manifest-*.json")
-    return files_sha256({f.relative_to(folder).as_posix(): file_sha256(f) for f in files})
+    return combine_file_hashes({f.relative_to(folder).as_posix(): hash_file(f) for f in files})
 
 
 def _build_dataset_entry(train: Dataset, test: Dataset) -> dict[str, Any]:
     return {
-        "fingerprint": lines_sha256((train.fingerprint, test.fingerprint)),
+        "fingerprint": hash_lines((train.fingerprint, test.fingerprint)),
         "train_fingerprint": train.fingerprint,
         "test_fingerprint": test.fingerprint,
         "train_samples": len(train),
@@ -196,7 +196,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(f"--{BASE}", help="URI of the model from which the training started")
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    return parse_typed(parser, arguments, EvaluateSettings)
+    return parse_typed_arguments(parser, arguments, EvaluateSettings)
 
 
 def measure_test_latency(workload: Workload, model: nn.Module, test: Dataset) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from conditions.check_table import (
     list_fields,
     list_kinds,
     load_checks,
-    select_declared,
+    select_declared_checks,
 )
 from steps.config import ProcessingCompute
 
@@ -87,18 +87,20 @@ class GateConfig(DeclaredFields):
     @property
     def comparisons(self) -> dict[str, dict[str, float]]:
         """Return the margins of the declared comparisons, {field: {metric: margin}}."""
-        margin_fields = (check.margins for check in select_declared(self.values))
+        margin_fields = (check.margins for check in select_declared_checks(self.values))
         return {f.name: getattr(self, f.name) for f in margin_fields if f}
 
     @property
     def needs(self) -> frozenset[Need]:
         """Return what the declared checks need in addition to the numbers in evaluation.json."""
-        return frozenset(need for check in select_declared(self.values) for need in check.needs)
+        return frozenset(
+            need for check in select_declared_checks(self.values) for need in check.needs
+        )
 
     @property
     def has_absolute_check(self) -> bool:
         """Return whether any declared check needs no champion."""
-        return any("champion" not in check.needs for check in select_declared(self.values))
+        return any("champion" not in check.needs for check in select_declared_checks(self.values))
 
     @property
     def reads_scores(self) -> bool:

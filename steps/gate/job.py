@@ -17,7 +17,7 @@ from typing import Any
 
 from conditions import gate_documents
 from conditions.check_table import select_demanded_checks
-from conditions.gate_arguments import build_parser, read_demands
+from conditions.gate_arguments import build_demands, build_parser
 from conditions.gate_documents import Evidence, Gate
 from conditions.verdict import decide_verdict
 from steps.job_main import run
@@ -29,7 +29,7 @@ def run_gate(options: argparse.Namespace) -> None:
     result = judge_evaluation(options)
     output = options.root / "processing/output/gate/gate.json"
     output.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.write(output, json.dumps(result, indent=1, allow_nan=False))
+    atomic_file.write_file(output, json.dumps(result, indent=1, allow_nan=False))
     gate_documents.write_provenance(options.root, result)
     print(f"{result['verdict']}: {result['reason']}", flush=True)
 
@@ -40,7 +40,7 @@ def judge_evaluation(options: argparse.Namespace) -> Gate:
     Raises:
         GateError: a requirement in the arguments is invalid, or missing.
     """
-    inputs, gate_demands = options.root / "processing/input", read_demands(options)
+    inputs, gate_demands = options.root / "processing/input", build_demands(options)
     evaluation = read_evaluation(inputs / "evaluation/evaluation.json")
     evidence = Evidence(evaluation=evaluation)
     checks = select_demanded_checks(gate_demands)

@@ -7,7 +7,7 @@ from sagemaker.mlops.workflow.steps import ProcessingStep
 
 from conditions.gate_arguments import build_arguments
 from steps.gate.config import GateConfig, name_threshold_parameter
-from steps.processing import StepContext, build_output_uri, make_input, processing_step
+from steps.processing import StepContext, build_output_uri, make_input, make_processing_step
 
 VERDICT = PropertyFile(name="Gate", output_name="gate", path="gate.json")
 RECORD = PropertyFile(name="Record", output_name="gate", path="record.json")
@@ -38,7 +38,7 @@ def make_gate_step(
     if config.reads_scores:
         inputs.append(make_input("scores", build_output_uri(evaluate, "scores")))
     inputs.append(make_input("provenance", provenance))
-    return processing_step(
+    return make_processing_step(
         context,
         "Gate",
         image=image,
@@ -47,14 +47,14 @@ def make_gate_step(
             config.values
             | {
                 "threshold": {
-                    n: context.to_string_parameter(name_threshold_parameter(n))
+                    n: context.get_parameter_string(name_threshold_parameter(n))
                     for n in config.thresholds
                 }
             },
             primary_metric=primary_metric,
             directions=directions,
             champion=context.parameters["ChampionArn"],
-            look_number=context.to_string_parameter("Look") if config.comparisons else None,
+            look_number=context.get_parameter_string("Look") if config.comparisons else None,
         ),
         inputs=inputs,
         outputs=["gate"],

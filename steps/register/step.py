@@ -170,7 +170,7 @@ class Builder(ModelBuilder):
         return {name: value for name, value in super()._script_mode_env_vars().items() if value}
 
 
-def register_step(
+def make_register_step(
     context: StepContext,
     config: RegisterConfig,
     *,

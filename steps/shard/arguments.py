@@ -4,12 +4,12 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from steps.job_arguments import parse_typed
+from steps.job_arguments import parse_typed_arguments
 from steps.shard.raw_objects import RawObject
 from steps.shard.settings import ShardSettings
 from steps.shard.shard_plan import Plan
 from steps.shard.survey import Survey
-from training.workloads import read_settings
+from training.workloads import parse_settings
 from trainyard.common.errors import DataError
 from trainyard.common.process import count_cores
 
@@ -51,7 +51,7 @@ def parse_arguments(arguments: list[str], description: str | None = None) -> arg
     )
     parser.add_argument("--patience", type=float, default=PATIENCE, help=argparse.SUPPRESS)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    options = parse_typed(parser, arguments, ShardSettings)
+    options = parse_typed_arguments(parser, arguments, ShardSettings)
     options.processes, options.words = options.processes or count_cores(), [*arguments]
     return options
 
@@ -69,7 +69,7 @@ def build_plan(options: argparse.Namespace, host: str) -> Plan:
     """
     plan = Plan(
         workload=options.workload,
-        config=read_settings("".join(options.workload_config)),
+        config=parse_settings("".join(options.workload_config)),
         assets=options.tokenizer.parent if options.tokenizer else None,
         key=options.key,
         validation_share=options.validation_share,
@@ -111,7 +111,7 @@ def check_objects(objects: Sequence[RawObject], folder: Path, inputs: Sequence[s
             f"{folder / differences[0]}: {problem}; there has to be a folder with data for each of "
             f"{', '.join(sorted(inputs))}, and nothing else"
         )
-    readers.refuse_unknown(raw.name for raw in objects if not raw.files)
+    readers.check_suffixes(raw.name for raw in objects if not raw.files)
 
 
 def check_inputs(corpus_survey: Survey, inputs: Sequence[str]) -> None:

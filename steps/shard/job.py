@@ -33,7 +33,7 @@ from steps.shard.arguments import (
     find_input_folder,
     parse_arguments,
 )
-from steps.shard.manifests import check_share
+from steps.shard.manifests import check_bad_share
 from steps.shard.pool import Pool, disk_full_errors
 from steps.shard.shard_plan import Plan
 from steps.shard.survey import STEM
@@ -72,13 +72,13 @@ def write_shards(options: argparse.Namespace) -> None:
     node_settings = (
         group, options.words, spill, options.processes, options.root / "output/message"
     )  # fmt: skip
-    with ray_cluster.running_node(*node_settings) as node:
+    with ray_cluster.open_node(*node_settings) as node:
         if group.host == group.hosts[0]:
             from steps.shard import ray_program  # only now: Ray reads the environment on import
 
             ray_program.run_as_head(node, options, options.patience)
         else:
-            node.follow(options.patience)
+            node.work_until_end(options.patience)
     with suppress(OSError):
         scratch.parent.rmdir()
 
@@ -96,14 +96,14 @@ def _shard_on_one_instance(options: argparse.Namespace, plan: Plan) -> None:
     """Write the whole dataset in this instance's processes, without Ray."""
     manifests.prepare_output(plan, [plan.host])
     folder = find_input_folder(options)
-    objects = raw_objects.find_raw_objects(folder, plan.settings)
+    objects = raw_objects.find_raw_objects(folder, plan.settings_sha256)
     check_objects(objects, folder, options.inputs)
     from steps.shard import sorted_runs, survey_pass  # import pyarrow
 
     with disk_full_errors(plan.output), Pool(plan, options.processes) as worker_pool:
         reads = pool.read_objects(objects, plan, worker_pool)
         corpus = survey_pass.Corpus(objects, [reads], plan)
-        check_share(corpus.count_records(), plan.max_bad_share)
+        check_bad_share(corpus.count_records(), plan.max_bad_share)
         corpus_survey = survey_pass.survey_corpus(corpus, plan)
         # Written before any unit is packed, because the workers read the survey from its file.
         shard_progress.write_progress(corpus_survey, STEM, plan.progress)

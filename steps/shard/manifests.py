@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steps.shard import shard_progress
-from steps.shard.raw_objects import ShardObject
+from steps.shard.raw_objects import PackingUnit
 from steps.shard.shard_plan import EXAMPLES, SPLITS, SUMMARY, Plan
 from steps.shard.shard_progress import PackedUnit
 from steps.shard.survey import Counts, Survey
@@ -28,15 +28,15 @@ def prepare_output(plan: Plan, hosts: Sequence[str]) -> None:
     for folder in (*plan.folders, "quarantine"):
         (plan.output / folder).mkdir(parents=True, exist_ok=True)
     refuse_foreign_files(plan, hosts)
-    shard_progress.remove_remains(plan)
+    shard_progress.remove_leftovers(plan)
 
 
 def write_manifests(
-    corpus_survey: Survey, packed: Mapping[ShardObject, PackedUnit], plan: Plan
+    corpus_survey: Survey, packed: Mapping[PackingUnit, PackedUnit], plan: Plan
 ) -> None:
     """Write the manifests of an instance, and the summary of its bad records."""
     content = summarize_bad_records(corpus_survey.objects)
-    atomic_file.write(plan.output / f"quarantine/summary-{plan.host}.json", content)
+    atomic_file.write_file(plan.output / f"quarantine/summary-{plan.host}.json", content)
     manifests = build_manifests(corpus_survey, packed, plan)
     write_files(build_file_contents(manifests, plan, plan.host))
     for split in SPLITS:
@@ -44,7 +44,7 @@ def write_manifests(
 
 
 def build_manifests(
-    corpus_survey: Survey, packed_units: Mapping[ShardObject, PackedUnit], plan: Plan
+    corpus_survey: Survey, packed_units: Mapping[PackingUnit, PackedUnit], plan: Plan
 ) -> dict[str, Manifest]:
     """Build one manifest for each of the plan's folders, with raw objects and units sorted by name.
 
@@ -69,7 +69,7 @@ def build_manifests(
 def _build_manifest(
     raw: list[Raw],
     units: int,
-    packed_units: Mapping[ShardObject, PackedUnit],
+    packed_units: Mapping[PackingUnit, PackedUnit],
     plan: Plan,
     table: str,
 ) -> Manifest:
@@ -125,7 +125,7 @@ def build_file_contents(
 def write_files(file_contents: Mapping[Path, bytes]) -> None:
     """Write each file, {path: content}, atomically and in the mapping's order."""
     for path, content in file_contents.items():
-        atomic_file.write(path, content)
+        atomic_file.write_file(path, content)
 
 
 def refuse_foreign_files(plan: Plan, hosts: Sequence[str]) -> None:
@@ -223,7 +223,7 @@ class Quarantine:
             self._draft.discard()
 
 
-def check_share(
+def check_bad_share(
     objects: Sequence[Counts], limit: float, setting: str = "shard.max_bad_share"
 ) -> None:
     """Check that the share of bad records is at most ``limit``; ``setting``: its name in a recipe.

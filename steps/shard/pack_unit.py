@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from steps.shard import shard_progress, sorted_runs, split_summary
 from steps.shard.duplicate_records import mark_kept_records
-from steps.shard.raw_objects import ShardObject
+from steps.shard.raw_objects import PackingUnit
 from steps.shard.readers.batch import encode_category
 from steps.shard.shard_plan import SPLITS, Plan
-from steps.shard.shard_progress import PackedUnit, Part
+from steps.shard.shard_progress import PackedUnit, SplitOutput
 from steps.shard.survey import STEM, Survey, iter_hash_ranges, list_run_paths
 from training.data.shard_writer import ShardWriter
 from trainyard.common.errors import DataError, TrainingError
 
 
-def pack_unit(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
+def pack_unit(unit: PackingUnit, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
     """Gather and pack the records of one unit, and start to write its last shards.
 
     Return a function that waits until all shards are on the disk and then writes the unit's
@@ -35,7 +35,7 @@ def pack_unit(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> 
         DataError: a value is out of range. The message begins with the unit's name.
     """
     total_bytes = sum(_read_survey(plan.progress, unit.corpus).bytes.values())
-    outlets = [_Outlet(unit, plan, split) for split in SPLITS]
+    outlets = [_SplitWriter(unit, plan, split) for split in SPLITS]
     try:
         for batch, splits in gather_records(unit, plan):
             advance(batch.nbytes)
@@ -59,7 +59,7 @@ def pack_unit(unit: ShardObject, plan: Plan, advance: Callable[[int], None]) -> 
     return finish
 
 
-def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+def gather_records(unit: PackingUnit, plan: Plan) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
     """Yield the unit's records without duplicates, sorted by hash, in batches.
 
     Each batch is (record batch with the packing's columns, index into SPLITS of each record).
@@ -97,10 +97,10 @@ def gather_records(unit: ShardObject, plan: Plan) -> Iterator[tuple[pa.RecordBat
         sorted_runs.release_runs(files)
 
 
-class _Outlet:
+class _SplitWriter:
     """Packer and writer of the records that one unit has in one split."""
 
-    def __init__(self, unit: ShardObject, plan: Plan, split: str) -> None:
+    def __init__(self, unit: PackingUnit, plan: Plan, split: str) -> None:
         self._packer = plan.packing.packer()
         fields = plan.packing.fields
         self._writer = ShardWriter(plan.output / split, unit.stem, fields, plan.shard_bytes)
@@ -116,12 +116,12 @@ class _Outlet:
         """Pack the last records, and start to write their shards."""
         if self._records:
             self._writer.add(self._packer.flush())
-        self._writer.finish()
+        self._writer.flush()
 
-    def close(self) -> Part:
+    def close(self) -> SplitOutput:
         """Wait until the shards are on the disk; return the shards and the output's counts."""
         shards = self._writer.close()
-        return Part(
+        return SplitOutput(
             records=self._records,
             samples=self._writer.samples,
             statistics=_round_trip_json(self._packer.statistics()),

@@ -23,14 +23,14 @@ from typing import TypeVar
 from steps.installed import WorkerProcess
 from steps.shard import shard_progress
 from steps.shard.manifests import MAX_OBJECTS
-from steps.shard.raw_objects import RawObject, ShardObject
+from steps.shard.raw_objects import PackingUnit, RawObject
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Kind, PackedUnit, Read
+from steps.shard.shard_progress import Kind, PackedUnit, ReadResult
 from trainyard.common.errors import DataError, TrainyardError
 
 # A task of the pool is a raw object to read, or a unit to pack.
 
-Task = RawObject | ShardObject
+Task = RawObject | PackingUnit
 
 
 def begin_task(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callable[[], None]:
@@ -39,7 +39,7 @@ def begin_task(task: Task, plan: Plan, advance: Callable[[int], None]) -> Callab
     See ``read_object.write_sorted_runs`` and ``pack_unit.pack_unit``. They are imported here
     because the process that only waits for its workers does not need Arrow.
     """
-    if isinstance(task, ShardObject):
+    if isinstance(task, PackingUnit):
         from steps.shard import pack_unit
 
         return pack_unit.pack_unit(task, plan, advance)
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 INTERVAL = 10  # seconds between two log lines
 
 
-class Pace:
+class ProgressLogger:
     """Counts finished tasks and bytes read, and logs the progress at most once per INTERVAL."""
 
     def __init__(self, task_word: str, tasks: Sequence[Task]) -> None:
@@ -62,7 +62,7 @@ class Pace:
         self._done_count = self._done_bytes = self._read = 0
         self._start_time = self._log_time = time.monotonic()
 
-    def read(self, size: int) -> None:
+    def count_bytes(self, size: int) -> None:
         """Add ``size`` bytes of records, measured in memory, to the bytes read."""
         self._read += size
         self.log_if_due()
@@ -121,7 +121,7 @@ class Pool:
             worker.process.end()
         self._crew = []
 
-    def work_off(self, task_word: str, tasks: Sequence[Task]) -> list[str]:
+    def run_tasks(self, task_word: str, tasks: Sequence[Task]) -> list[str]:
         """Do every task, and wait for all of them.
 
         Return the messages of the tasks that failed because of their data, sorted by task name.
@@ -135,11 +135,11 @@ class Pool:
         count = max(1, min(self.processes, len(tasks)))
         threads = max(1, self.processes // count)
         log.info("%d %s, %d processes of %d threads", len(tasks), task_word, count, threads)
-        pace = Pace(task_word, tasks)
+        pace = ProgressLogger(task_word, tasks)
         errors = {}
         if count == 1:
             set_threads(threads)
-            results = _run_in_turn(tasks, self._plan, pace.read)
+            results = _run_one_by_one(tasks, self._plan, pace.count_bytes)
         else:
             results = self._run_in_pool(tasks, pace, count, threads)
         for task, message in results:
@@ -150,7 +150,7 @@ class Pool:
         return [errors[name] for name in sorted(errors)]
 
     def _run_in_pool(
-        self, tasks: Sequence[Task], pace: Pace, count: int, threads: int
+        self, tasks: Sequence[Task], pace: ProgressLogger, count: int, threads: int
     ) -> Iterator[tuple[Task, str | None]]:
         """Yield (task, error in its data or None) for each task as it finishes."""
         if len(self._crew) != count:
@@ -160,7 +160,7 @@ class Pool:
         waiting = deque(tasks)
         for worker in self._crew:
             worker.send_task(waiting.popleft())
-        while busy := [worker for worker in self._crew if worker.busy]:
+        while busy := [worker for worker in self._crew if worker.is_busy]:
             # Wait at most INTERVAL, so that the log shows progress even while no task finishes.
             ready = wait([worker.process.pipe for worker in busy], INTERVAL)
             for worker in busy:
@@ -188,7 +188,7 @@ def disk_full_errors(output: Path) -> Iterator[None]:
         ) from None
 
 
-def _run_in_turn(
+def _run_one_by_one(
     tasks: Iterable[Task], plan: Plan, advance: Callable[[int], None]
 ) -> Iterator[tuple[Task, str | None]]:
     """Do one task after the other; yield (task, error in its data or None) when it is done.
@@ -255,7 +255,7 @@ class _Worker:
         """Task that is done except that its last files are still being written to the disk."""
 
     @property
-    def busy(self) -> bool:
+    def is_busy(self) -> bool:
         """Return whether the worker is doing a task, or still writing the files of one."""
         return bool(self.task or self.writing_task)
 
@@ -264,7 +264,9 @@ class _Worker:
         self.task = task
         self.process.send(task)
 
-    def receive_message(self, pace: Pace, waiting: deque[Task]) -> tuple[Task, str | None] | None:
+    def receive_message(
+        self, pace: ProgressLogger, waiting: deque[Task]
+    ) -> tuple[Task, str | None] | None:
         """Receive one message from the worker, and handle it.
 
         The messages are ``read`` (bytes of records read), ``next`` (a task is done except for
@@ -278,7 +280,7 @@ class _Worker:
         """
         kind, content = self.process.receive(self._explain_death)
         if kind == "read":
-            pace.read(content)
+            pace.count_bytes(content)
             return None
         if kind == "next":
             self.writing_task = self.task
@@ -305,7 +307,7 @@ def _run_worker(pipe: Connection, plan: Plan, threads: int) -> None:
     with suppress(EOFError):
         # One round for each kind of task: None ends the raw objects, then the units follow.
         while True:
-            for _, message in _run_in_turn(
+            for _, message in _run_one_by_one(
                 _receive_tasks(pipe), plan, lambda size: pipe.send(("read", size))
             ):
                 pipe.send(("done", message))
@@ -332,15 +334,15 @@ def set_threads(threads: int) -> None:
 TaskKind = TypeVar("TaskKind", bound=Task)
 
 
-def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[Read]:
+def read_objects(objects: Sequence[RawObject], plan: Plan, pool: Pool) -> list[ReadResult]:
     """Read the raw objects; return their progress records. Raises as ``_run_tasks``."""
     stems = {raw: raw.unit for raw in objects}
-    return [*_run_tasks("raw objects", Read, stems, plan, pool).values()]
+    return [*_run_tasks("raw objects", ReadResult, stems, plan, pool).values()]
 
 
 def pack_units(
-    units: Sequence[ShardObject], plan: Plan, pool: Pool
-) -> dict[ShardObject, PackedUnit]:
+    units: Sequence[PackingUnit], plan: Plan, pool: Pool
+) -> dict[PackingUnit, PackedUnit]:
     """Pack the units; return their progress records. Raises as ``_run_tasks``."""
     return _run_tasks("units", PackedUnit, {unit: unit.stem for unit in units}, plan, pool)
 
@@ -354,7 +356,7 @@ def _run_tasks(
         DataError: objects cannot be read, or values are out of range; names up to MAX_OBJECTS.
         TrainyardError: a task is done, but its progress record is missing or damaged.
     """
-    check_data(pool.work_off(task_word, [*stems]) if stems else [])
+    check_task_errors(pool.run_tasks(task_word, [*stems]) if stems else [])
     return {task: read_record(kind, stem, plan) for task, stem in stems.items()}
 
 
@@ -369,7 +371,7 @@ def read_record(kind: type[Kind], stem: str, plan: Plan) -> Kind:
     return record
 
 
-def check_data(errors: Sequence[str]) -> None:
+def check_task_errors(errors: Sequence[str]) -> None:
     """Check that no task failed because of its data; ``errors``: messages of those that did.
 
     Raises:

@@ -178,7 +178,7 @@ def _iter_entries(folder: Path, parents: tuple[Path, ...]) -> Iterator[tuple[Pat
             raise DataError(f"{path}: is {problem}; delete it, or begin its name with _")
 
 
-def limit_to_files(
+def iter_own_objects(
     all_objects: Iterable[RawObject], own_files: Mapping[str, File], sha256: str
 ) -> Iterator[RawObject]:
     """Yield the raw objects, or parts of them, that consist of an instance's ``own_files``.
@@ -229,7 +229,7 @@ def compute_stem(name: str, sha256: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardObject:
+class PackingUnit:
     """A unit that one process packs: the records whose hashes are in one range."""
 
     name: str

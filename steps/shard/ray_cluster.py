@@ -26,7 +26,7 @@ from typing import Any
 
 from steps import job_main
 from trainyard.common.errors import DataError, TrainyardError
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 # The instances of the job: their names, and the address at which the first one listens.
 
@@ -72,7 +72,7 @@ def read_instances(root: Path) -> Instances:
     content = json.loads(path.read_bytes())
     host, hosts = content["current_host"], sorted(content["hosts"])
     job = json.loads(about.read_bytes())["ProcessingJobArn"] if about.is_file() else ""
-    port = PORTS[int(json_sha256(job)[:8], 16) % len(PORTS)]
+    port = PORTS[int(hash_json(job)[:8], 16) % len(PORTS)]
     address = resolve_address(host)
     # Debian resolves its own host name to 127.0.1.1, which other machines cannot reach.
     has_network = address is not None and not address.startswith("127.")
@@ -106,7 +106,7 @@ SHARED = Path("/dev/shm")  # noqa: S108 (Ray's object store, not a file of ours)
 
 
 @contextmanager
-def running_node(
+def open_node(
     instances: Instances, words: Sequence[str], spill: Path, processes: int, message: Path
 ) -> Iterator["Node"]:
     """Provide this instance's Ray node, which is not started yet; stop it at the end of the block.
@@ -145,7 +145,7 @@ class Node:
             JOB: json.dumps([*words]),
             ENDED: str(self.ended),
             "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": json_sha256([instances.job, *instances.hosts]),
+            "RAY_AUTH_TOKEN": hash_json([instances.job, *instances.hosts]),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_task_oom_retries": "2",  # by default Ray retries forever
             "RAY_OBJECT_STORE_ALLOW_SLOW_STORAGE": "1",
@@ -171,7 +171,7 @@ class Node:
         size, folder = choose_object_store()
         options = parameter.RayParams(
             gcs_server_port=self.instances.port if head else None,
-            gcs_address=None if head else self.head,
+            gcs_address=None if head else self.head_address,
             node_ip_address=address, node_name=self.instances.host,
             num_cpus=self._processes, num_gpus=0, resources={self.instances.host: 1e6},
             object_store_memory=size, plasma_directory=str(folder or self._spill),
@@ -186,7 +186,7 @@ class Node:
                 options, head=head, shutdown_at_exit=False, spawn_reaper=True
             )
         except Exception as error:  # noqa: BLE001 (Node raises many types, even plain Exception)
-            raise TrainyardError(f"{self.head}: Ray does not start: {error}") from None
+            raise TrainyardError(f"{self.head_address}: Ray does not start: {error}") from None
 
     def _end_without_ray(self) -> None:
         """End this process some time after one of Ray's processes has died, or if Ray does not
@@ -216,7 +216,7 @@ class Node:
         os._exit(1)
 
     @property
-    def head(self) -> str:
+    def head_address(self) -> str:
         """Return ``address:port`` of the head's Ray server."""
         address = resolve_address(self.instances.head) or self.instances.head
         return f"{address}:{self.instances.port}"
@@ -243,7 +243,7 @@ class Node:
                     child.kill()
         self._node = None
 
-    def follow(self, patience: float) -> None:
+    def work_until_end(self, patience: float) -> None:
         """Join the head's cluster, and run Ray's processes until the job has ended.
 
         Raises:
@@ -251,21 +251,21 @@ class Node:
             TrainyardError: the head does not respond for ``patience`` seconds, or is gone.
         """
         first, start = self.instances.hosts[0], time.monotonic()
-        while not is_listening(self.head):
+        while not is_listening(self.head_address):
             if time.monotonic() - start > patience:
                 raise TrainyardError(
-                    f"{first} ({self.head}): the job's first instance did not answer for "
+                    f"{first} ({self.head_address}): the job's first instance did not answer for "
                     f"{patience:,.0f} s; see its log, and run the step again"
                 )
             time.sleep(LOOK_SECONDS)
-        log.info("joining %s", self.head)
+        log.info("joining %s", self.head_address)
         self.start(head=False)
         while not self.ended.is_file():
             # Check the file again, because the head writes it just before it ends Ray.
             if not self.is_alive() and not self.ended.is_file():
                 raise TrainyardError(
-                    f"{first} ({self.head}): the job's first instance is gone, or Ray has ended on "
-                    f"{self.instances.host}; see both logs, and run the step again"
+                    f"{first} ({self.head_address}): the job's first instance is gone, or Ray has "
+                    f"ended on {self.instances.host}; see both logs, and run the step again"
                 )
             time.sleep(LOOK_SECONDS)
         if message := json.loads(self.ended.read_bytes()):

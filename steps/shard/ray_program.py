@@ -18,13 +18,13 @@ import ray
 from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
 
 from steps.shard import arguments, raw_objects, ray_tasks, survey
-from steps.shard.manifests import check_share
-from steps.shard.pool import Pace, check_data
-from steps.shard.raw_objects import RawObject, ShardObject
+from steps.shard.manifests import check_bad_share
+from steps.shard.pool import ProgressLogger, check_task_errors
+from steps.shard.raw_objects import PackingUnit, RawObject
 from steps.shard.ray_cluster import LOOK_SECONDS, Node, keep_loopback
 from steps.shard.ray_tasks import HostState, Instance, OwnRun, Span
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import PackedUnit, Read
+from steps.shard.shard_progress import PackedUnit, ReadResult
 from steps.shard.survey import Survey
 from steps.shard.survey_pass import Corpus
 from trainyard.common.errors import DataError, TrainyardError
@@ -56,7 +56,7 @@ def run_as_head(node: Node, options: argparse.Namespace, patience: float) -> Non
     # Message for the other instances if the block below ends in another way, by a signal or a bug.
     message = "the job was stopped"
     try:
-        _wait_for(hosts, patience)
+        _wait_for_instances(hosts, patience)
         Program(instances, options, placed=True).run()
         message = ""
     except (RayError, TrainyardError) as error:
@@ -124,14 +124,14 @@ def start_head(node: Node) -> None:
     node.start(head=True)
     try:
         ray.init(
-            node.head, log_to_driver=False, logging_level=logging.WARNING,
+            node.head_address, log_to_driver=False, logging_level=logging.WARNING,
             _node_ip_address=node.instances.address,
         )  # fmt: skip
     except ConnectionError as error:
-        raise TrainyardError(f"{node.head}: {error}") from None
+        raise TrainyardError(f"{node.head_address}: {error}") from None
 
 
-def _wait_for(hosts: Sequence[str], patience: float) -> None:
+def _wait_for_instances(hosts: Sequence[str], patience: float) -> None:
     """Wait until all instances have joined the cluster.
 
     Raises:
@@ -175,14 +175,14 @@ class Program:
             TrainyardError: a disk has too little room.
         """
         objects, parts = self._list_objects()
-        reads = self._read(parts)
+        reads = self._read_objects(parts)
         corpus = Corpus(objects, reads, self._plan)
-        check_share(corpus.count_records(), self._plan.max_bad_share)
+        check_bad_share(corpus.count_records(), self._plan.max_bad_share)
         corpus_survey = self._survey_corpus(corpus)
         arguments.check_inputs(corpus_survey, self._options.inputs)
         units = survey.divide_units(corpus_survey.list_units(self._plan), len(self._instances))
-        self._gather(corpus, corpus_survey, units)
-        packed_units = self._pack(units)
+        self._gather_records(corpus, corpus_survey, units)
+        packed_units = self._pack_units(units)
         self._wait_for_all([
             self._place_task(instance, ray_tasks.finish_instance).remote(
                 instance, corpus_survey, own_units)
@@ -200,10 +200,10 @@ class Program:
         """Wait for all tasks; return their results. Raise TrainyardError if an instance is lost."""
         waiting = [*refs]
         while waiting:
-            waiting = self._wait(waiting, len(waiting))
+            waiting = self._wait_for_some(waiting, len(waiting))
         return ray.get([*refs])
 
-    def _wait(self, refs: Sequence[Any], count: int = 1) -> list[Any]:
+    def _wait_for_some(self, refs: Sequence[Any], count: int = 1) -> list[Any]:
         """Wait for ``count`` tasks, or for LOST_LOOK_SECONDS; return the unfinished references.
 
         Raises:
@@ -239,7 +239,7 @@ class Program:
                     f"{host}: has other settings than {self._hosts[0]}, so they are not "
                     "instances of one job; start all of them with the same ones"
                 )
-        folder, settings = arguments.find_input_folder(self._options), self._plan.settings
+        folder, settings = arguments.find_input_folder(self._options), self._plan.settings_sha256
         if self._options.input:
             for host, state in zip(self._hosts, states, strict=True):
                 if state.files != states[0].files:
@@ -257,11 +257,11 @@ class Program:
             objects = raw_objects.build_objects(folder, all_files, settings)
             files_by_name = [{file.name: file for file in state.files} for state in states]
             parts = [
-                list(raw_objects.limit_to_files(objects, files, settings))
+                list(raw_objects.iter_own_objects(objects, files, settings))
                 for files in files_by_name
             ]
         arguments.check_objects(objects, folder, self._options.inputs)
-        self._check_room(objects, parts, states)
+        self._check_disk_space(objects, parts, states)
         return objects, parts
 
     def _check_disjoint(self, states: Sequence[HostState]) -> None:
@@ -277,7 +277,7 @@ class Program:
                     )
                 names[file.name] = host
 
-    def _check_room(
+    def _check_disk_space(
         self,
         objects: Sequence[RawObject],
         parts: Sequence[Sequence[RawObject]],
@@ -292,19 +292,19 @@ class Program:
         for host, part, state in zip(self._hosts, parts, states, strict=True):
             # Whichever is more: what the instance reads, or an even share of what is packed.
             share = max(sum(raw.bytes for raw in part), total // len(states))
-            if state.room < COPIES * share:
+            if state.free_bytes < COPIES * share:
                 raise TrainyardError(
-                    f"{host}: its output has room for {state.room / 1e9:,.1f} GB, expected at "
-                    f"least {COPIES * share / 1e9:,.1f}: {COPIES} times this instance's share of "
+                    f"{host}: its output has room for {state.free_bytes / 1e9:,.1f} GB, expected "
+                    f"at least {COPIES * share / 1e9:,.1f}: {COPIES} times this instance's part of "
                     f"the raw data, {share / 1e9:,.1f} of {total / 1e9:,.1f} GB; raise "
                     "shard.volume_gb or shard.instance_count"
                 )
 
-    def _read(self, parts: Sequence[Sequence[RawObject]]) -> list[list[Read]]:
+    def _read_objects(self, parts: Sequence[Sequence[RawObject]]) -> list[list[ReadResult]]:
         """Read all raw objects; return the progress records of each instance."""
         work = [(number, raw) for number, part in enumerate(parts) for raw in part]
         log.info("%d raw objects on %d instances", len(work), len(parts))
-        results = self._log_pace("raw objects", [
+        results = self._wait_with_progress("raw objects", [
             (
                 raw,
                 self._place_task(self._instances[number], ray_tasks.read_raw_object).remote(
@@ -313,12 +313,12 @@ class Program:
             )
             for number, raw in work
         ])  # fmt: skip
-        reads: list[list[Read]] = [[] for _ in parts]
+        reads: list[list[ReadResult]] = [[] for _ in parts]
         for (number, _), result in zip(work, results, strict=True):
             reads[number].append(result)
         return reads
 
-    def _log_pace(self, task_word: str, work: Sequence[tuple[Any, Any]]) -> list[Any]:
+    def _wait_with_progress(self, task_word: str, work: Sequence[tuple[Any, Any]]) -> list[Any]:
         """Wait for all tasks, and log the progress; return their results.
 
         ``work`` contains for each task (raw object or unit, reference of the result).
@@ -326,17 +326,20 @@ class Program:
         Raises:
             DataError: tasks failed because of their data; the message names them.
         """
-        pace, tasks = Pace(task_word, [t for t, _ in work]), {ref: task for task, ref in work}
+        pace, tasks = (
+            ProgressLogger(task_word, [t for t, _ in work]),
+            {ref: task for task, ref in work},
+        )
         waiting = [*tasks]
         while waiting:
-            previous, waiting = waiting, self._wait(waiting)
+            previous, waiting = waiting, self._wait_for_some(waiting)
             for ref in {*previous}.difference(waiting):
                 pace.count_done(tasks[ref])
             pace.log_if_due()
         pace.log()
         # A task returns an error in its data as text, so that all such errors can be reported.
         results = ray.get([ref for _, ref in work])
-        check_data(sorted(result for result in results if isinstance(result, str)))
+        check_task_errors(sorted(result for result in results if isinstance(result, str)))
         return results
 
     def _survey_corpus(self, corpus: Corpus) -> Survey:
@@ -388,8 +391,8 @@ class Program:
             runs_by_place.append(own)
         return runs_by_place
 
-    def _gather(
-        self, corpus: Corpus, corpus_survey: Survey, units: Sequence[Sequence[ShardObject]]
+    def _gather_records(
+        self, corpus: Corpus, corpus_survey: Survey, units: Sequence[Sequence[PackingUnit]]
     ) -> None:
         """Send each record to the instance that packs it, wave by wave, and write the surveys."""
         spans = [ray_tasks.compute_spans(own) for own in units]
@@ -405,7 +408,7 @@ class Program:
             # The next wave was started before this waits for the previous one, so two waves are
             # sent at the same time.
             while previous:
-                previous = self._wait(previous, len(previous))
+                previous = self._wait_for_some(previous, len(previous))
             for place_runs, ref in zip(runs, refs, strict=True):
                 place_runs.append(ref)
             previous = refs
@@ -456,13 +459,13 @@ class Program:
             gathered.append(task.remote(instance, number, own, *columns))
         return gathered
 
-    def _pack(
-        self, units: Sequence[Sequence[ShardObject]]
-    ) -> list[Mapping[ShardObject, PackedUnit]]:
+    def _pack_units(
+        self, units: Sequence[Sequence[PackingUnit]]
+    ) -> list[Mapping[PackingUnit, PackedUnit]]:
         """Pack all units; return each instance's units with their progress records."""
         work = [(number, unit) for number, own in enumerate(units) for unit in own]
         log.info("%d units on %d instances", len(work), len(units))
-        results = self._log_pace("units", [
+        results = self._wait_with_progress("units", [
             (
                 unit,
                 self._place_task(self._instances[number], ray_tasks.pack_unit_on).remote(
@@ -471,7 +474,7 @@ class Program:
             )
             for number, unit in work
         ])  # fmt: skip
-        packed_units: list[dict[ShardObject, PackedUnit]] = [{} for _ in units]
+        packed_units: list[dict[PackingUnit, PackedUnit]] = [{} for _ in units]
         for (number, unit), result in zip(work, results, strict=True):
             packed_units[number][unit] = result
         return [*packed_units]

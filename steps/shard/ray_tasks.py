@@ -22,11 +22,11 @@ import ray
 
 from steps.shard import arguments, manifests, pool, raw_objects, shard_progress, sorted_runs, survey
 from steps.shard.pool import disk_full_errors, set_threads
-from steps.shard.raw_objects import File, RawObject, ShardObject
+from steps.shard.raw_objects import File, PackingUnit, RawObject
 from steps.shard.ray_cluster import ENDED, JOB
 from steps.shard.read_object import RUN_BYTES
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import PackedUnit, Read, RunFile
+from steps.shard.shard_progress import PackedUnit, ReadResult, RunFile
 from steps.shard.survey import Survey, iter_hash_ranges
 from steps.shard.survey_pass import Corpus
 from trainyard.common import atomic_file
@@ -74,7 +74,7 @@ class HostState:
     files: list[File]
     identity: str
     """The job's settings as JSON; the instances of one job must agree on them."""
-    room: int
+    free_bytes: int
     """Free bytes on the disk of its output."""
 
 
@@ -85,21 +85,21 @@ def list_raw_data(instance: Instance, hosts: Sequence[str]) -> HostState:
     with disk_full_errors(plan.output):
         manifests.prepare_output(plan, hosts)
         files = raw_objects.list_files(folder) if folder.is_dir() else []
-        identity = json.dumps([plan.settings, plan.max_bad_share])
+        identity = json.dumps([plan.settings_sha256, plan.max_bad_share])
         return HostState(files, identity, shutil.disk_usage(plan.output).free)
 
 
 @ray.remote
-def read_raw_object(instance: Instance, raw: RawObject) -> Read | str:
+def read_raw_object(instance: Instance, raw: RawObject) -> ReadResult | str:
     """Read a raw object into sorted runs; return its progress record, or the error in its data."""
     plan, folder = _read_job(instance)
     # Replace the path by the one on the instance that runs this task.
     raw = replace(raw, path=folder if raw.files else folder / raw.name)
-    return _run_task(raw, Read, raw.unit, plan)
+    return _run_task(raw, ReadResult, raw.unit, plan)
 
 
 @ray.remote
-def pack_unit_on(instance: Instance, unit: ShardObject) -> PackedUnit | str:
+def pack_unit_on(instance: Instance, unit: PackingUnit) -> PackedUnit | str:
     """Pack a unit; return its progress record, or the error in its data."""
     return _run_task(unit, PackedUnit, unit.stem, _read_plan(instance))
 
@@ -212,7 +212,7 @@ def gather_spans(
         runs = []
         source_count = len(pieces) // len(spans) if spans else 0
         for number, span in enumerate(spans):
-            name = raw_objects.compute_stem(f"{wave}\n{span}", plan.settings)
+            name = raw_objects.compute_stem(f"{wave}\n{span}", plan.settings_sha256)
             writer = sorted_runs.RunWriter(folder, name, limit=limit, unique=False)
             for piece in pieces[number * source_count : (number + 1) * source_count]:
                 for batch in _deserialize_batches(piece):
@@ -238,7 +238,7 @@ def write_survey_and_delete_runs(instance: Instance, corpus_survey: Survey) -> N
 
 @ray.remote
 def finish_instance(
-    instance: Instance, corpus_survey: Survey, packed: dict[ShardObject, PackedUnit]
+    instance: Instance, corpus_survey: Survey, packed: dict[PackingUnit, PackedUnit]
 ) -> None:
     """Write the instance's manifests, and delete its scratch folder. This is its last task."""
     plan = _read_plan(instance)
@@ -253,15 +253,15 @@ def finish_instance(
 @ray.remote(num_cpus=0)
 def write_ended_file(message: str) -> None:
     """Write the job's error message, or "" for success, to the instance's file ENDED."""
-    atomic_file.write(Path(os.environ[ENDED]), json.dumps(message).encode())
+    atomic_file.write_file(Path(os.environ[ENDED]), json.dumps(message).encode())
 
 
-def compute_spans(units: Sequence[ShardObject]) -> list[Span]:
+def compute_spans(units: Sequence[PackingUnit]) -> list[Span]:
     """Return for each first folder the range of hashes that its units cover.
 
     The units of one folder must be neighbours.
     """
-    units_by_folder: dict[str, list[ShardObject]] = {}
+    units_by_folder: dict[str, list[PackingUnit]] = {}
     for unit in units:
         units_by_folder.setdefault(unit.folder, []).append(unit)
     spans = []

@@ -15,9 +15,9 @@ from steps.shard.manifests import Quarantine
 from steps.shard.raw_objects import RawObject
 from steps.shard.readers import read_records
 from steps.shard.readers.batch import decode_dictionary
-from steps.shard.record_hashes import hash_column, record_hashes, split_numbers
+from steps.shard.record_hashes import assign_splits, combine_hashes, hash_column
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Read
+from steps.shard.shard_progress import ReadResult
 from steps.shard.sorted_runs import Keys, RunWriter
 from training.data.bit_mixing import mix_bits
 from trainyard.common.errors import DataError
@@ -58,7 +58,7 @@ def write_sorted_runs(
     def finish() -> None:
         """Wait for the quarantine file; then write the object's progress record."""
         quarantine.close()
-        progress_record = Read(
+        progress_record = ReadResult(
             source=raw.name,
             unit=raw.unit,
             records=records.count,
@@ -96,9 +96,9 @@ class Records:
         """Return the sort keys of each record: its hashes, size and split."""
         plan = self._plan
         hashes = {name: hash_column(records.column(name)) for name in plan.columns}
-        tie = record_hashes(list(hashes.values()))
+        tie = combine_hashes(list(hashes.values()))
         identity_hashes = (
-            record_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
+            combine_hashes([hashes[name] for name in plan.identity]) if plan.identity else tie
         )
         key = tie if plan.key is None else hashes[plan.key]
         return Keys(
@@ -107,7 +107,7 @@ class Records:
             order=mix_bits(identity_hashes),
             tie=tie,
             size=_measure_record_sizes(records.select(list(plan.packing.columns))),
-            split=split_numbers(key, plan.validation_share, plan.test_share),
+            split=assign_splits(key, plan.validation_share, plan.test_share),
         )
 
 

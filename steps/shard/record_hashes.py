@@ -21,7 +21,7 @@ CATEGORY_BYTES = 64  # bytes; shorter strings often repeat, so each distinct one
 NULL = ODD  # the hash of a missing value
 
 
-def record_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
+def combine_hashes(columns: Sequence[np.ndarray]) -> np.ndarray:
     """Combine the hashes of columns, uint64 (n,) each, into one hash per record, uint64 (n,).
 
     Records that are equal in these columns have equal hashes. For a single column, the hashes are
@@ -99,7 +99,7 @@ def _compute_digests(ends: np.ndarray, content: memoryview) -> np.ndarray:
 # The split of a record follows from a hash of its key, never from its position.
 
 
-def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
+def assign_splits(hashes: np.ndarray, validation_share: float, test_share: float) -> np.ndarray:
     """Return the split of each record, uint8 index into SPLITS, from its key's hash, uint64 (n,).
 
     The lowest hashes are the test split, and the next ones the validation split. So if the test
@@ -115,7 +115,7 @@ def split_numbers(hashes: np.ndarray, validation_share: float, test_share: float
     return out
 
 
-def find_split(key: str | float, validation_share: float, test_share: float) -> str:
+def compute_split(key: str | float, validation_share: float, test_share: float) -> str:
     """Return the name of the split that records with this key are assigned to."""
     hashes = hash_column(pa.array([key]))
-    return SPLITS[split_numbers(hashes, validation_share, test_share)[0]]
+    return SPLITS[assign_splits(hashes, validation_share, test_share)[0]]

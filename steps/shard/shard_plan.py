@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from training.workloads import Column, Packing, load_packing
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 SPLITS = ("train", "validation", "test")
 SUMMARY = "summary"
@@ -86,7 +86,7 @@ class Plan:
         return columns
 
     @cached_property
-    def settings(self) -> str:
+    def settings_sha256(self) -> str:
         """Return one SHA-256 of all settings on which the output depends, in hexadecimal."""
         decides = {
             "format": FORMAT,
@@ -103,12 +103,12 @@ class Plan:
             # Only if it is set, so that the hash of other plans is the same as before it existed.
             **({"inputs": True} if self.inputs else {}),
         }
-        return json_sha256(decides)
+        return hash_json(decides)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state for a worker: with the hash computed here, without the packing.
 
         The packing may contain a tokenizer, which is not sent: every worker loads its own.
         """
-        state = self.__dict__ | {"settings": self.settings}
+        state = self.__dict__ | {"settings_sha256": self.settings_sha256}
         return {name: value for name, value in state.items() if name != "packing"}

@@ -37,7 +37,7 @@ class RunFile(Record):
     """Bytes of the records' content, as ``Keys.size`` counts them."""
 
 
-class Read(Record):
+class ReadResult(Record):
     """Result of reading one raw object, or the part of it that this instance has."""
 
     source: str
@@ -54,7 +54,7 @@ class Read(Record):
     runs: list[RunFile]
 
 
-class Part(Record):
+class SplitOutput(Record):
     """Output of a unit to one split."""
 
     records: int
@@ -66,13 +66,13 @@ class Part(Record):
 class PackedUnit(Record):
     """Output of one unit to each split."""
 
-    splits: dict[str, Part]
+    splits: dict[str, SplitOutput]
 
 
 def write_progress(record: Record, stem: str, folder: Path) -> None:
     """Write ``<folder>/<stem>.json``, after all files that the record names have been written."""
     body = record.model_dump_json().encode()
-    atomic_file.write(folder / f"{stem}.json", _compute_checksum(body).encode() + b"\n" + body)
+    atomic_file.write_file(folder / f"{stem}.json", _compute_checksum(body).encode() + b"\n" + body)
 
 
 def read_progress(kind: type[Kind], stem: str, folder: Path) -> Kind | None:
@@ -94,7 +94,7 @@ def parse_record(kind: type[Kind], content: bytes) -> Kind | None:
         return None
 
 
-def remove_remains(plan: Plan) -> None:
+def remove_leftovers(plan: Plan) -> None:
     """Remove the files that an earlier, killed run of the job left on this instance.
 
     The manifests are removed first, because they name the other files. Then follow half-written

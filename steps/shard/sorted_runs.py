@@ -130,7 +130,7 @@ class Run:
     def schema(self) -> pa.Schema:
         return self._records.schema
 
-    def forget(self) -> None:
+    def release_pages(self) -> None:
         """Release the pages of the file that this process has read; they can be read again."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
@@ -140,7 +140,7 @@ open_run = functools.lru_cache(MAPS)(Run)
 
 
 @dataclass(frozen=True)
-class Part:
+class RecordRange:
     """Records of some runs whose ``order`` is in one range, unsorted."""
 
     pieces: Sequence[pa.RecordBatch]
@@ -169,7 +169,7 @@ class Part:
         )
 
 
-def read_part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | None:
+def read_part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> RecordRange | None:
     """Return the records with ``low`` <= ``order`` < ``high``, or None if there are none.
 
     ``runs`` has (path, rank of the raw object) of each run. The records are copied if there are
@@ -184,13 +184,13 @@ def read_part(runs: Sequence[tuple[Path, int]], low: int, high: int) -> Part | N
             pieces.append(piece_copy)
             counts.append(len(piece))
             ranks.append(rank)
-    return Part(pieces, np.repeat(np.array(ranks, np.int64), counts)) if pieces else None
+    return RecordRange(pieces, np.repeat(np.array(ranks, np.int64), counts)) if pieces else None
 
 
 def release_runs(runs: Sequence[tuple[Path, int]]) -> None:
     """Release the memory that ``read_part`` has read, after its result was used."""
     for path, _ in runs if len(runs) <= MAPS else ():
-        open_run(path).forget()
+        open_run(path).release_pages()
 
 
 def read_keys(

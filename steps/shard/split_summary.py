@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from steps.shard.raw_objects import ShardObject
+from steps.shard.raw_objects import PackingUnit
 from steps.shard.shard_plan import EXAMPLES, SAMPLE, Plan
-from steps.shard.shard_progress import Part
+from steps.shard.shard_progress import SplitOutput
 from training.data.dataset import Dataset
 from training.data.manifest import Manifest, Samples, Source, format_manifest
 from training.data.shard_storage import Folder
@@ -28,7 +28,9 @@ AT_ONCE = 1024
 """Samples per read."""
 
 
-def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> dict[str, Part]:
+def write_summary(
+    unit: PackingUnit, plan: Plan, train: SplitOutput, share: float
+) -> dict[str, SplitOutput]:
     """Write the summary of a unit's part of the train split; return {table: its output}.
 
     The unit's shards must be on the disk. ``share`` is the unit's part of the content bytes of all
@@ -44,14 +46,14 @@ def write_summary(unit: ShardObject, plan: Plan, train: Part, share: float) -> d
         EXAMPLES: _write_table(unit, plan, EXAMPLES, map(dict, plan.packing.examples(split))),
         SAMPLE: _copy_samples(plan, train)
         if sample_count == len(split)
-        else _write_table(unit, plan, SAMPLE, _read_evenly(split, sample_count)),
+        else _write_table(unit, plan, SAMPLE, _iter_even_samples(split, sample_count)),
     }
 
 
 class _Unit(Folder):
     """A dataset's folder that contains only the shards of one unit."""
 
-    def __init__(self, path: Path, unit: ShardObject, plan: Plan, part: Part) -> None:
+    def __init__(self, path: Path, unit: PackingUnit, plan: Plan, part: SplitOutput) -> None:
         super().__init__(path)
         source = Source(name=unit.name, records=part.records, samples=part.samples)
         self._manifest = Manifest(
@@ -62,33 +64,35 @@ class _Unit(Folder):
             shards=part.shards,
         )
 
-    def manifests(self) -> dict[str, bytes]:
+    def read_manifests(self) -> dict[str, bytes]:
         """Return the manifest of this unit alone, instead of the folder's."""
         return {"manifest-unit.json": format_manifest(self._manifest)}
 
 
-def _read_evenly(split: Dataset, count: int) -> Iterable[Samples]:
+def _iter_even_samples(split: Dataset, count: int) -> Iterable[Samples]:
     """Yield ``count`` evenly spaced samples, in pieces of at most AT_ONCE."""
     for start in range(0, count, AT_ONCE):
         indices = np.arange(start, min(start + AT_ONCE, count))
         yield split.read(indices * len(split) // count)
 
 
-def _write_table(unit: ShardObject, plan: Plan, table: str, pieces: Iterable[Samples]) -> Part:
+def _write_table(
+    unit: PackingUnit, plan: Plan, table: str, pieces: Iterable[Samples]
+) -> SplitOutput:
     """Write samples as shards of one table of the summary; return the shards and counts."""
     fields = plan.packing.example_fields if table == EXAMPLES else plan.packing.fields
     writer = ShardWriter(plan.output / table, unit.stem, fields, plan.shard_bytes)
     for piece in pieces:
         writer.add(piece)
     shards = writer.close()
-    return Part(records=writer.samples, samples=writer.samples, statistics={}, shards=shards)
+    return SplitOutput(records=writer.samples, samples=writer.samples, statistics={}, shards=shards)
 
 
-def _copy_samples(plan: Plan, train: Part) -> Part:
+def _copy_samples(plan: Plan, train: SplitOutput) -> SplitOutput:
     """Copy all shard files, so that samples keep their order in a dataset; return the output."""
     for file in train.shards.file:
         values = [f"{file.removesuffix('.npy')}.{field}.npy" for field in train.shards.values]
         for name in (file, *values):
             content = (plan.output / "train" / name).read_bytes()
-            atomic_file.write(plan.output / SAMPLE / name, content)
+            atomic_file.write_file(plan.output / SAMPLE / name, content)
     return train.model_copy(update={"statistics": {}})

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
 from steps.job_arguments import format_arguments
-from steps.processing import StepContext, make_input, processing_step
+from steps.processing import StepContext, make_input, make_processing_step
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
 
 OUTPUTS = ("train", "validation", "test", "quarantine")
 
 
-def shard_step(
+def make_shard_step(
     context: StepContext,
     config: ShardConfig,
     *,
@@ -46,7 +46,7 @@ def shard_step(
     if tokenizer_uri:
         inputs.append(make_input("tokenizer", tokenizer_uri))
         arguments += ["--tokenizer", "/opt/ml/processing/input/tokenizer/tokenizer.json"]
-    return processing_step(
+    return make_processing_step(
         context,
         "Shard",
         image=image,

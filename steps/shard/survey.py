@@ -8,10 +8,10 @@ instances. All instances compute the same units.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from steps.shard.raw_objects import RawObject, ShardObject, compute_stem
+from steps.shard.raw_objects import PackingUnit, RawObject, compute_stem
 from steps.shard.shard_plan import Plan
 from steps.shard.shard_progress import Record
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 STEM = "survey"
 END = 2**64  # end of the range of hashes
@@ -57,7 +57,7 @@ class Survey(Record):
     bytes: dict[str, int]
     """Bytes of content that are kept, by first folder. "" is the folder if it does not matter."""
 
-    def list_units(self, plan: Plan) -> list[ShardObject]:
+    def list_units(self, plan: Plan) -> list[PackingUnit]:
         """Return the units of all instances."""
         units = []
         for folder, size in sorted(self.bytes.items()):
@@ -66,14 +66,14 @@ class Survey(Record):
             for number in range(count):
                 name = f"{folder}/" * bool(folder) + f"{number:06d}-of-{count:06d}"
                 units.append(
-                    ShardObject(
+                    PackingUnit(
                         name=name,
                         folder=folder,
                         number=number,
                         count=count,
                         slots=slots,
                         bytes=size // count,
-                        stem=compute_stem(name, plan.settings),
+                        stem=compute_stem(name, plan.settings_sha256),
                         corpus=self.corpus,
                     )
                 )
@@ -83,7 +83,7 @@ class Survey(Record):
 def corpus_sha256(objects: Sequence[RawObject], plan: Plan) -> str:
     """Return a SHA-256 of the settings and of the raw objects' names, sizes and times."""
     entries = sorted([raw.name, raw.bytes, raw.modified_ns] for raw in objects)
-    return json_sha256([plan.settings, entries])
+    return hash_json([plan.settings_sha256, entries])
 
 
 def iter_hash_ranges(
@@ -99,9 +99,9 @@ def list_run_paths(survey: Survey, plan: Plan) -> list[tuple[Path, int]]:
     return [(plan.scratch / name, rank) for name, rank in survey.runs]
 
 
-def divide_units(units: Sequence[ShardObject], count: int) -> list[list[ShardObject]]:
+def divide_units(units: Sequence[PackingUnit], count: int) -> list[list[PackingUnit]]:
     """Divide the units, in their order, into ``count`` parts of about equal bytes."""
-    out: list[list[ShardObject]] = [[] for _ in range(count)]
+    out: list[list[PackingUnit]] = [[] for _ in range(count)]
     total, preceding = sum(unit.bytes for unit in units) or 1, 0
     for unit in units:
         # A unit goes to the part that contains its middle.

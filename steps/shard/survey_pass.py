@@ -16,7 +16,7 @@ from steps.shard import sorted_runs
 from steps.shard.duplicate_records import mark_kept_records
 from steps.shard.raw_objects import RawObject
 from steps.shard.shard_plan import Plan
-from steps.shard.shard_progress import Read
+from steps.shard.shard_progress import ReadResult
 from steps.shard.survey import Counts, Survey, corpus_sha256, iter_hash_ranges
 
 ROWS = 2**21  # number of records that are processed at a time: about 100 MB
@@ -42,14 +42,14 @@ class Corpus:
     """All raw objects, and the progress records of all instances that have read them."""
 
     def __init__(
-        self, objects: Iterable[RawObject], reads: Sequence[Sequence[Read]], plan: Plan
+        self, objects: Iterable[RawObject], reads: Sequence[Sequence[ReadResult]], plan: Plan
     ) -> None:
         """Take the progress records: ``reads`` has those of each instance, in their order."""
         self.objects = sorted(objects, key=lambda raw: (raw.folder, raw.name))
         """Raw objects, sorted. An object's index is its rank."""
         self._plan = plan
         rank = {raw.name: number for number, raw in enumerate(self.objects)}
-        self._parts: list[list[Read]] = [[] for _ in self.objects]
+        self._parts: list[list[ReadResult]] = [[] for _ in self.objects]
         for own_reads in reads:
             for read in own_reads:
                 self._parts[rank[read.source]].append(read)

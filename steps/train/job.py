@@ -18,12 +18,12 @@ from steps.job_arguments import add_options, read_typed_settings
 from steps.workload_settings import overlay_settings, separate_settings
 from training.config import TrainConfig
 from training.in_place_restart import Attempt, refuse_failed_attempt
-from training.input_shares import read_mixture
+from training.input_shares import parse_mixture
 from training.strategy_table import explain_unfit_torch
-from training.watching.watcher import read_watching
-from training.weights.finetuning.adapters import NO_BASE, explain_impossible_adapters, read_tuning
-from training.weights.starting_weights import CHANNEL, check_step, open_start, read_start
-from training.workloads import read_settings
+from training.watching.watcher import parse_watching
+from training.weights.finetuning.adapters import NO_BASE, explain_impossible_adapters, parse_tuning
+from training.weights.starting_weights import CHANNEL, check_step, open_start, parse_start
+from training.workloads import parse_settings
 from trainyard.common.errors import LostRankError, TrainingError, TrainyardError
 from trainyard.common.process import exclude_from_gc
 
@@ -96,11 +96,11 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
     """
     config = read_config(options)
     start = None
-    if start_from := read_start(options.start_from):
+    if start_from := parse_start(options.start_from):
         start = open_start(start_from, options.root / "input/data" / CHANNEL)
         check_step(start, config)
-    settings = overlay_settings(read_settings(options.workload_config), options.searched)
-    mixture, tuning = read_mixture(options.mixture), read_tuning(options.tuning)
+    settings = overlay_settings(parse_settings(options.workload_config), options.searched)
+    mixture, tuning = parse_mixture(options.mixture), parse_tuning(options.tuning)
     if tuning.adapters and (start is None or start.base is None):
         raise TrainingError(f"train.adapters: {NO_BASE}")
     if tuning.adapters and (refusal := explain_impossible_adapters(config)):
@@ -114,13 +114,13 @@ def _read_session_fields(options: argparse.Namespace) -> dict[str, Any]:
         "start": start,
         "mixture": mixture,
         "tuning": tuning,
-        "watching": read_watching(options.watch),
+        "watching": parse_watching(options.watch),
     }
 
 
 def report_failure(error: TrainyardError, failure: Path) -> None:
-    """Report the error as ``job_main`` does, but only print one after which torchrun restarts."""
-    attempt = Attempt.read()
+    """Report the error as ``job_main`` does, but not a lost rank that torchrun restarts."""
+    attempt = Attempt.from_environment()
     if attempt.is_restarted_after(error):
         print(f"error: {error}", flush=True)
         return
@@ -147,7 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         job_main.run(lambda: run_training(options, steps), failure, report_failure)
     except Exception as error:
-        if not Attempt.read().is_restarted_after(error, has_stepped=bool(steps)):
+        if not Attempt.from_environment().is_restarted_after(error, has_stepped=bool(steps)):
             job_main.write_message(f"{type(error).__name__}: {error}", failure)
         raise
 

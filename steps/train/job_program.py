@@ -284,7 +284,7 @@ def _build_hyperparameters(
         start_options["tuning"] = config.tuning.model_dump_json(exclude_defaults=True)
     return {
         **loop,
-        "max_steps": context.to_string_parameter("MaxSteps"),
+        "max_steps": context.get_parameter_string("MaxSteps"),
         **workload,
         **start_options,
     }

@@ -85,7 +85,7 @@ class SignalledTrainer(ModelTrainer):
         return request
 
 
-def train_step(
+def make_train_step(
     context: StepContext,
     config: TrainStepConfig,
     program: Program,
@@ -125,7 +125,7 @@ def train_step(
             max_runtime_in_seconds=config.max_runtime_minutes * 60, **wait_limit
         ),
         output_data_config=OutputDataConfig(
-            s3_output_path=context.run_uri("train"),
+            s3_output_path=context.build_run_uri("train"),
             kms_key_id=context.kms_key,
             compression_type="NONE" if config.model_compression == "none" else None,
         ),
@@ -144,7 +144,7 @@ def train_step(
     if config.loop and config.loop.tensorboard:
         # While the job runs, the files appear at <run>/train/<job>/tensorboard-output.
         trainer.with_tensorboard_output_config(
-            TensorBoardOutputConfig(s3_output_path=context.run_uri("train"))
+            TensorBoardOutputConfig(s3_output_path=context.build_run_uri("train"))
         )
     return TrainingStep(
         name="Train",

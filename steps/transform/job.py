@@ -17,24 +17,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steps.evaluate.model_folder import find_model_folder, fingerprint_model
-from steps.job_arguments import parse_typed
+from steps.job_arguments import parse_typed_arguments
 from steps.job_main import run
 from steps.shard import raw_objects
 from steps.shard import ray_cluster as job_instances
-from steps.shard.manifests import REASONS, check_share
+from steps.shard.manifests import REASONS, check_bad_share
 from steps.shard.raw_objects import RawObject
-from steps.shard.readers import read_records, refuse_unknown
+from steps.shard.readers import check_suffixes, read_records
 from steps.shard.readers.batch import Batch, reject_records
 from steps.shard.survey import Counts
 from steps.transform.settings import TransformSettings
-from training.cpu_cores import fit_threads
+from training.cpu_cores import limit_torch_threads
 from training.defaults.request_batch import to_json_values
-from training.export.inference import ServedModel, open_served
+from training.export.inference import ServedModel, load_served_model
 from training.weights.starting_weights import BASE
 from training.workloads import Column
 from trainyard.common import atomic_file
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 # Score one raw object, part by part, so that memory does not grow with the number of records.
 
@@ -44,7 +44,7 @@ REQUESTS_PER_PASS = 16
 """Records per forward pass if the workload does not say how many (``Simple.at_once``)."""
 
 
-class Part(NamedTuple):
+class OutputLines(NamedTuple):
     """Output lines for one batch of records."""
 
     scores: list[bytes]
@@ -66,7 +66,7 @@ class Scoring:
         name = raw.unit if raw.files else raw.name
         return self.output / f"scores/{name}.jsonl", self.output / f"quarantine/{raw.unit}.jsonl"
 
-    def score(self, raw: RawObject) -> Counts:
+    def score_object(self, raw: RawObject) -> Counts:
         """Score the object, and write its two files; they appear only when they are complete.
 
         Raises:
@@ -110,7 +110,7 @@ class Scoring:
                 rows = slice(start, start + PART)
                 yield Batch(batch.records[rows], batch.lines[rows], bad_records)
 
-    def _score_batch(self, raw: RawObject, batch: Batch) -> Part:
+    def _score_batch(self, raw: RawObject, batch: Batch) -> OutputLines:
         """Return a batch's output lines; its records are scored like requests to an endpoint."""
         names = batch.records.schema.names
         values = [
@@ -123,7 +123,7 @@ class Scoring:
         pass_size = getattr(workload, "at_once", REQUESTS_PER_PASS)
         answers: list[dict | Exception] = []
         while pass_requests := list(islice(requests, pass_size)):
-            answers.extend(self.served_model.answers(pass_requests))
+            answers.extend(self.served_model.answer_all(pass_requests))
         # A DataError means that the record is bad, so it is quarantined. Any other error is a
         # defect of the model or the code.
         for answer in answers:
@@ -149,7 +149,7 @@ class Scoring:
             _format_line(raw, bad_record.line, reason=bad_record.reason, excerpt=bad_record.excerpt)
             for bad_record in reject_records(batch, reasons).bad_records
         ]
-        return Part(score_lines, bad_lines)
+        return OutputLines(score_lines, bad_lines)
 
 
 def _format_line(raw: RawObject, line: int, **more: Any) -> bytes:
@@ -167,22 +167,22 @@ def transform_files(options: argparse.Namespace) -> None:
     Raises:
         DataError: there are no files, one of them cannot be read, or too many records are bad.
     """
-    fit_threads()
+    limit_torch_threads()
     inputs, instances = (
         options.root / "processing/input",
         job_instances.read_instances(options.root),
     )
     scoring = _load_scoring(options)
-    objects = raw_objects.find_raw_objects(inputs / "records", json_sha256([*scoring.columns]))
-    refuse_unknown(raw.name for raw in objects if not raw.files)
+    objects = raw_objects.find_raw_objects(inputs / "records", hash_json([*scoring.columns]))
+    check_suffixes(raw.name for raw in objects if not raw.files)
     # With fewer files than instances, some instances have no file.
     if not objects and len(instances.hosts) == 1:
         raise DataError("0 files in the records; upload some under transform.input")
     counts = []
     for raw in objects:
-        counts.append(result := scoring.score(raw))
+        counts.append(result := scoring.score_object(raw))
         log.info("%s: %d records, %d of them bad", raw.name, result.records, result.quarantined)
-    check_share(counts, options.max_bad_share, "transform.max_bad_share")
+    check_bad_share(counts, options.max_bad_share, "transform.max_bad_share")
     records, bad_count = (sum(getattr(c, n) for c in counts) for n in ("records", "quarantined"))
     summary = {"records": records, "scored": records - bad_count, "quarantined": bad_count}
     summary["objects"] = {
@@ -193,7 +193,7 @@ def transform_files(options: argparse.Namespace) -> None:
     model = options.root / "processing/input/model"
     summary["model_sha256"] = fingerprint_model(model)["sha256"]
     path = scoring.output / f"quarantine/summary-{instances.host}.json"
-    atomic_file.write(path, json.dumps(summary, indent=1))
+    atomic_file.write_file(path, json.dumps(summary, indent=1))
 
 
 def _load_scoring(options: argparse.Namespace) -> Scoring:
@@ -202,7 +202,9 @@ def _load_scoring(options: argparse.Namespace) -> Scoring:
     for folder in ("scores", "quarantine"):
         (output / folder).mkdir(parents=True, exist_ok=True)
     base = inputs / BASE if (inputs / BASE).is_dir() else None
-    served_model = open_served(find_model_folder(inputs / "model", options.root / "unpacked"), base)
+    served_model = load_served_model(
+        find_model_folder(inputs / "model", options.root / "unpacked"), base
+    )
     workload = served_model.workload
     if not hasattr(workload, "request"):
         name = type(workload).__module__.rpartition(".")[0]
@@ -219,7 +221,7 @@ def parse_arguments(arguments: list[str]) -> argparse.Namespace:
     """Parse the job's arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--root", type=Path, default=Path("/opt/ml"), help=argparse.SUPPRESS)
-    return parse_typed(parser, arguments, TransformSettings)
+    return parse_typed_arguments(parser, arguments, TransformSettings)
 
 
 def main(arguments: list[str] | None = None) -> None:

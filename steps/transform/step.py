@@ -5,14 +5,14 @@ from sagemaker.mlops.workflow.model_step import ModelStep
 from sagemaker.mlops.workflow.steps import ProcessingStep
 
 from steps.job_arguments import format_arguments
-from steps.processing import StepContext, make_input, processing_step
+from steps.processing import StepContext, make_input, make_processing_step
 from steps.register.config import SERVING
 from steps.transform.config import TransformConfig
 from steps.transform.settings import TransformSettings
 from training.weights.starting_weights import BASE
 
 
-def transform_step(
+def make_transform_step(
     context: StepContext,
     config: TransformConfig,
     *,
@@ -30,7 +30,7 @@ def transform_step(
         model: S3 URI of the registered model.
         base: S3 URI of the model that the training started from.
     """
-    return processing_step(
+    return make_processing_step(
         context,
         "Transform",
         image=image,

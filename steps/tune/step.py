@@ -112,7 +112,7 @@ def make_tune_step(
         ],
         "OutputDataConfig": {
             **request["OutputDataConfig"],
-            "S3OutputPath": context.run_uri("tune"),
+            "S3OutputPath": context.build_run_uri("tune"),
         },
         "StaticHyperParameters": {
             **{name: value for name, value in hyperparameters.items() if name not in config.ranges},

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.harness import CHECKOUT
 from benchmarks.iam.__main__ import ARNS, NAMES, OWN, Trial, judge_trials
 from benchmarks.iam.derived_requests import DERIVED_CALLS
-from pipelines.infrastructure.serving_roles import from_recipe
+from pipelines.infrastructure.serving_roles import build_recipe_subject
 from trainyard.emulator.iam.account_policies import make_session_principal
 from trainyard.permissions.policy_evaluation import Request
 from trainyard.permissions.role_template import derive_policy
@@ -29,7 +29,7 @@ def test_a_statement_without_which_nothing_is_denied_is_not_needed():
 
 @pytest.mark.long
 def test_the_roles_of_a_recipe_that_is_too_large_to_run_suffice_and_are_needed():
-    subject = from_recipe(CHECKOUT / "recipes/prod.yaml", OWN)
+    subject = build_recipe_subject(CHECKOUT / "recipes/prod.yaml", OWN)
     roles = ("job", "pipeline", "events")
     policies = {role: derive_policy(subject, role) for role in roles}
     trial = Trial("prod", policies | {"plan": {"Statement": []}, "ci": {"Statement": []}})

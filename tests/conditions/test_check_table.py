@@ -16,7 +16,7 @@ from trainyard.common.errors import GateError
 ROW = {"kind": "other", "metric": "m", "value": 1.0, "most": 2.0, "demand": "", "missing": ""}
 
 TOY = """
-from conditions.gate_check import check_maximum, read_number
+from conditions.gate_check import check_maximum, find_number
 from conditions.check_table import Field, GateCheck
 
 CHECKS = (
@@ -27,7 +27,7 @@ CHECKS = (
             check_maximum(
                 kind="toy",
                 metric="parameters",
-                value=read_number(evidence.evaluation, "model", "parameters"),
+                value=find_number(evidence.evaluation, "model", "parameters"),
                 most=demands["max_parameters"],
                 demand=f"the recipe demands at most {demands['max_parameters']}",
                 missing="model.parameters is missing from the evaluation",

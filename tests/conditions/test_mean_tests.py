@@ -20,13 +20,17 @@ from conditions.improvement import (
 )
 from conditions.mean_tests import (
     _choose_bets,
-    approximate_p_value,
-    betting_p_value,
-    neyman_p_value,
-    pearson_p_value,
+    compute_approximate_p_value,
+    compute_betting_p_value,
+    compute_neyman_p_value,
+    compute_pearson_p_value,
 )
 
-TESTS = [lambda values: betting_p_value(values, 0.05), neyman_p_value, pearson_p_value]
+TESTS = [
+    lambda values: compute_betting_p_value(values, 0.05),
+    compute_neyman_p_value,
+    compute_pearson_p_value,
+]
 BOUNDED = st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=40)
 
 
@@ -54,9 +58,9 @@ def test_a_bet_is_a_martingale_at_the_mean_0():
     shares, weights = _choose_bets(0.05, 12)
     assert weights.sum() == 1 and (np.diff(shares) > 0).all() and shares[-1] == 1
     expected = sum(
-        math.comb(12, wins) / 2**12 / betting_p_value(signs(wins, 12), 0.05)
+        math.comb(12, wins) / 2**12 / compute_betting_p_value(signs(wins, 12), 0.05)
         for wins in range(13)
-        if betting_p_value(signs(wins, 12), 0.05) < 1
+        if compute_betting_p_value(signs(wins, 12), 0.05) < 1
     )
     assert expected <= 1
 
@@ -64,19 +68,21 @@ def test_a_bet_is_a_martingale_at_the_mean_0():
 @pytest.mark.parametrize(("wins", "count"), [(24, 30), (36, 50), (65, 100)])
 def test_wins_that_have_to_pass_do_and_so_does_every_better_table(wins, count):
     for better in range(wins, count + 1):
-        assert betting_p_value(signs(better, count), 0.045) < 0.045
-        assert approximate_p_value(signs(better, count)) < 0.045
+        assert compute_betting_p_value(signs(better, count), 0.045) < 0.045
+        assert compute_approximate_p_value(signs(better, count)) < 0.045
 
 
 def test_neymans_is_students_t_where_no_gain_is_large():
     values = np.random.default_rng(0).normal(0.2, 1, 100)
     expected = ttest_1samp(values, 0, alternative="greater").pvalue
-    assert neyman_p_value(values) == pytest.approx(expected)
-    assert neyman_p_value(np.r_[values, 1e6]) < expected  # Student's t would be 0.16
-    assert neyman_p_value(values * 1e-200) == pytest.approx(expected)
-    assert pearson_p_value(np.array([0.0, 1.0, 2.0])) == 0  # none needs weights that balance it
-    assert neyman_p_value(np.full(5, 0.25)) == 0
-    assert neyman_p_value(np.array([1.0])) == pearson_p_value(np.array([1.0])) == 1
+    assert compute_neyman_p_value(values) == pytest.approx(expected)
+    assert compute_neyman_p_value(np.r_[values, 1e6]) < expected  # Student's t would be 0.16
+    assert compute_neyman_p_value(values * 1e-200) == pytest.approx(expected)
+    assert (
+        compute_pearson_p_value(np.array([0.0, 1.0, 2.0])) == 0
+    )  # none needs weights that balance it
+    assert compute_neyman_p_value(np.full(5, 0.25)) == 0
+    assert compute_neyman_p_value(np.array([1.0])) == compute_pearson_p_value(np.array([1.0])) == 1
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -94,7 +100,7 @@ def test_pearsons_is_the_nearest_weights_that_balance_the_values(seed):
         options={"ftol": 1e-14, "maxiter": 1000},
     )
     expected = t.sf(np.sqrt(nearest.fun), count - 1)
-    assert pearson_p_value(values) == pytest.approx(expected, rel=1e-3)
+    assert compute_pearson_p_value(values) == pytest.approx(expected, rel=1e-3)
 
 
 # limits of the improvement: they turn the tests round, and a better table has higher ones

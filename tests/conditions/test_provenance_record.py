@@ -12,7 +12,7 @@ from conditions.gate_documents import (
     UNKNOWN,
     RunRecord,
     build_model_metadata,
-    observe_run,
+    build_run_record,
     write_provenance,
 )
 from tests.documents import keys_that_differ
@@ -79,5 +79,5 @@ def test_any_evidence_leaves_a_record_with_every_key(tmp_path, bad):
 
 @given(JSON)
 def test_every_value_that_the_registry_is_told_is_a_string(evaluation):
-    told = build_model_metadata(observe_run(evaluation, GATE, None, None, {}), "0" * 64)
+    told = build_model_metadata(build_run_record(evaluation, GATE, None, None, {}), "0" * 64)
     assert all(isinstance(value, str) and value for value in told.values())

@@ -22,7 +22,7 @@ def test_partitions_form_one_dataset_and_one_that_runs_again_changes_nothing(tmp
     read = b""
     for split in SPLITS:
         data = Dataset(tmp_path / split)
-        data.check()
+        data.check_files()
         assert len(data)
         read += data.read(np.arange(len(data)))["tokens"][:, :-1].astype(np.uint8).tobytes()
     assert all(read.count(f"document {number} has".encode()) for number in range(300))

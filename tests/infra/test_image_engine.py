@@ -19,7 +19,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from scripts.build_image import iter_mounts, pip_settings
+from scripts.build_image import iter_mounts, read_pip_settings
 from tests.container_images import make_base, needs_engine
 from trainyard.emulator.containers.container_engine import (
     build_limit_options,
@@ -105,7 +105,7 @@ def make_client(folder: Path) -> Path:
     limits = build_limit_options() if engine.is_podman else []
     options = ["--network", "host", *limits]
     if engine.is_podman:
-        for mount in iter_mounts(pip_settings(), folder / "pip.conf"):
+        for mount in iter_mounts(read_pip_settings(), folder / "pip.conf"):
             options += ["--volume", f"{mount}:ro"]
     text = json.dumps([engine.command, options, limits])
     client = folder / "client/docker"

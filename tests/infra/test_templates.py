@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.infrastructure.serving_roles import from_recipe
+from pipelines.infrastructure.serving_roles import build_recipe_subject
 from pipelines.permissions import HEAD
 from tests.infra.lifecycle import expires, old_version_lives
 from tests.trainyard.permissions import reference
@@ -57,14 +57,14 @@ def resources(path: Path, kind: str) -> Iterator[tuple[str, dict]]:
 
 @pytest.fixture(scope="module")
 def prod() -> Subject:
-    return from_recipe(CHECKOUT / "recipes/prod.yaml", ())
+    return build_recipe_subject(CHECKOUT / "recipes/prod.yaml", ())
 
 
 @pytest.fixture(scope="module")
 def monitored_subject() -> Subject:
     """prod.yaml with an endpoint that is monitored."""
     sets = ("deploy.endpoint=live", "deploy.capture_share=1", "monitor.days=7")
-    return from_recipe(CHECKOUT / "recipes/prod.yaml", sets)
+    return build_recipe_subject(CHECKOUT / "recipes/prod.yaml", sets)
 
 
 def test_cfn_lint_has_nothing_to_say():

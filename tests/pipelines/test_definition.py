@@ -199,7 +199,7 @@ COMPARING = ("gate={max_bits_per_byte: 2.8, below_baseline: bigram}",
 
 
 def test_the_gate_job_understands_what_the_step_tells_it():
-    from conditions.gate_arguments import read_demands
+    from conditions.gate_arguments import build_demands
     from steps.gate.job import parse_arguments
 
     definition = compile_recipe("recipes/laptop.yaml", *COMPARING)
@@ -209,9 +209,9 @@ def test_the_gate_job_understands_what_the_step_tells_it():
     words[words.index("--look") + 1] = "3"
     options = parse_arguments(words)
     assert (options.max_leaked_examples, options.max_artifact_mb) == (0, 12.5)
-    assert read_demands(options)["range"] == {"next_token_accuracy": 1}
-    assert read_demands(options)["clip"] == {"loss": 0.5}
-    demanded = read_demands(options)
+    assert build_demands(options)["range"] == {"next_token_accuracy": 1}
+    assert build_demands(options)["clip"] == {"loss": 0.5}
+    demanded = build_demands(options)
     assert demanded["non_inferiority"] == {"bits_per_byte": 0.01, "loss": 0.02}
     assert demanded["superiority"] == {"next_token_accuracy": 0}
     directions = {"bits_per_byte": "lower", "loss": "lower", "next_token_accuracy": "higher"}

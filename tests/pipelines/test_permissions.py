@@ -11,7 +11,7 @@ from tests.conftest import call_module
 from tests.trainyard.emulator.harness import pipeline, process_step
 from tests.trainyard.permissions.test_policy_answer import allow
 from trainyard.emulator.client_environment import apply_environment
-from trainyard.permissions.pipeline_subject import from_definition
+from trainyard.permissions.pipeline_subject import parse_subject
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_roles_are_deployed_and_hold_the_run_to_them(demo, emulator):
 def test_a_role_that_pipeline_and_jobs_share_has_both_policies(demo):
     text = Path(demo[0]).read_text().replace("role/demo-job", "role/demo")
     role = "arn:aws:iam::123456789012:role/demo"
-    subject = from_definition(
+    subject = parse_subject(
         text, "d", name="demo", region="eu-west-1", role=role, root="s3://bkt/d"
     )
     resources = build_roles_template(subject)["Resources"]

@@ -19,7 +19,7 @@ import yaml
 import pipelines.promote
 from pipelines.approve import approve
 from pipelines.promote import promote
-from pipelines.registry.champion import URI, copy_of
+from pipelines.registry.champion import URI, build_copy_uri
 from tests.pipelines.landing_zones.zones import pairwise
 from tests.promotion import (
     BUCKETS,
@@ -106,7 +106,9 @@ class Stage:
         if number == STAGING:
             return found
         folder = self.record.rpartition("/")[0]
-        return {name: copy_of(folder, uri) for name, uri in found.items()} | {"record": self.record}
+        return {name: build_copy_uri(folder, uri) for name, uri in found.items()} | {
+            "record": self.record
+        }
 
     @property
     def record(self) -> str:
@@ -175,8 +177,8 @@ def _on_the_way(stage: Stage, number: str, uri: str, kind: str) -> str:
         copies(s3, evidence, uris, into, key)
         named = stage.describe_package(PACKAGE)
         model = named["InferenceSpecification"]["Containers"][0]["ModelDataUrl"]
-        known = [one for one in uris if copy_of(into, one).endswith(_place(uri)["Key"])]
-        target = copy_of(into, next((k for k in known), model))
+        known = [one for one in uris if build_copy_uri(into, one).endswith(_place(uri)["Key"])]
+        target = build_copy_uri(into, next((k for k in known), model))
         folder.append(into)
         stage.write(
             target, harm_bytes(stage.read(target), "flipped bit" if "add" in kind else kind)

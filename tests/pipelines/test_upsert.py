@@ -162,12 +162,12 @@ def test_a_change_between_the_first_look_and_the_lock_is_refused(aws):
 
     def meddle(**_: object) -> None:
         if next(once, False):
-            sagemaker.update_pipeline(**definition("9").state.request())
+            sagemaker.update_pipeline(**definition("9").state.build_request())
 
     boto3.DEFAULT_SESSION._session.register("before-call.s3.PutObject", meddle)
     with pytest.raises(PlanError, match="changed it at .* while this upsert was starting"):
         upsert(definition("2"))
-    assert state(sagemaker).request() == definition("9").state.request()
+    assert state(sagemaker).build_request() == definition("9").state.build_request()
     found = upsert_lock.list_records(s3, PLACE)
     assert definition("2").state.fingerprint not in found.times and not found.is_locked
 
@@ -177,7 +177,7 @@ def test_white_space_and_the_order_of_keys_are_no_change(aws):
     upsert(definition("1"))
     document = definition("1").state.document
     text = json.dumps(dict(reversed(document.items())), indent=3)
-    request = definition("1").state.request() | {"PipelineDefinition": text}
+    request = definition("1").state.build_request() | {"PipelineDefinition": text}
     sagemaker.update_pipeline(**request)
     assert upsert(definition("1")).change == "unchanged"
     assert upsert(definition("2")).change == "updated"
@@ -276,11 +276,11 @@ def test_killed_in_the_middle_the_pipeline_is_whole_and_the_next_goes_on(
 ):
     _, sagemaker = aws
     upsert(definition("1"))
-    old, new = (definition(v).state.request() for v in "12")
+    old, new = (definition(v).state.build_request() for v in "12")
     with process(emulator.env, "2", "--seconds", "1", "--stop-at", event) as killed:
         assert [killed.stdout.readline() for _ in range(2)] == ["ready\n", "stopped\n"]
         killed.send_signal(signal.SIGKILL)
-    assert state(sagemaker).request() == (new if is_new else old)
+    assert state(sagemaker).build_request() == (new if is_new else old)
     with pytest.raises(PlanError, match=f"process {killed.pid}"):
         upsert(definition("3"))
     time.sleep(3.1)

@@ -22,7 +22,7 @@ def run_night(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that runs a night of three parts: tests, a failing command, another."""
     monkeypatch.setattr(night, "RESULTS", tmp_path / "night")
     (tmp_path / "test_three.py").write_text(TESTS)
-    report = night.Part("three tests", ()).report
+    report = night.Part("three tests", ()).report_file
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path))
     append = f"open({str(tmp_path / 'runs')!r}, 'a').write('.')"
     parts = [

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.compile.compilation import collect_step_code
 from steps.gate.config import PACKAGES
-from steps.installed import find_differences
+from steps.installed import iter_differences
 from tests.conftest import CHECKOUT
 
 NUMPY = version("numpy")
@@ -38,7 +38,7 @@ HASH = "--hash=sha256:" + "0" * 64
 def test_pip_is_spared_only_when_everything_is_there(tmp_path: Path, lines: str, expected: list):
     file = tmp_path / "requirements.txt"
     file.write_text(lines)
-    assert [line.replace(" @", "@") for line in find_differences(file)] == expected
+    assert [line.replace(" @", "@") for line in iter_differences(file)] == expected
 
 
 @pytest.mark.parametrize("changed", [False, True])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipelines.advice.training_setting import derive_job_training
 from steps.evaluate.config import EvaluateConfig
 from steps.evaluate.settings import EvaluateSettings
-from steps.job_arguments import format_arguments, parse_typed, read_typed_settings
+from steps.job_arguments import format_arguments, parse_typed_arguments, read_typed_settings
 from steps.shard.config import ShardConfig
 from steps.shard.settings import ShardSettings
 from steps.train.job import _read_session_fields, parse_arguments
@@ -33,7 +33,7 @@ evaluations = st.builds(EvaluateConfig, baseline_units=st.integers(1), slices=co
 def test_settings_survive_the_command_line(config):
     kind = ShardSettings if isinstance(config, ShardConfig) else EvaluateSettings
     told = format_arguments(config, kind)
-    options = parse_typed(argparse.ArgumentParser(), told, kind)
+    options = parse_typed_arguments(argparse.ArgumentParser(), told, kind)
     assert read_typed_settings(options, kind) == kind(
         **{n: getattr(config, n) for n in kind.model_fields}
     )
@@ -45,7 +45,7 @@ def test_a_wrong_setting_is_named_with_its_value(capsys):
         (["--validation_share", "0.4", "--test_share", "0.4"], "arguments: validation_share 0.4"),
     ):
         with pytest.raises(SystemExit):
-            parse_typed(argparse.ArgumentParser(), told, ShardSettings)
+            parse_typed_arguments(argparse.ArgumentParser(), told, ShardSettings)
         assert expected in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ from steps.shard.shard_plan import SPLITS
 from steps.train import job as train_job
 from tests.steps.shard.conftest import instances
 from training.data.dataset import Dataset
-from training.data.mixture import find_inputs
+from training.data.mixture import collect_inputs
 
 pytestmark = pytest.mark.long
 
@@ -48,7 +48,7 @@ def shard(root: Path) -> None:
 def test_from_the_records_of_two_inputs_to_their_slices(tmp_path: Path):
     shard(tmp_path)
     datasets = {split: Dataset(tmp_path / split) for split in SPLITS}
-    assert all(set(find_inputs(data.manifests)) == set(SIZES) for data in datasets.values())
+    assert all(set(collect_inputs(data.manifests)) == set(SIZES) for data in datasets.values())
     assert sum(data.records for data in datasets.values()) == sum(SIZES.values())
 
     for split in ("train", "validation"):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.cpu_cores import fit_threads
+from training.cpu_cores import limit_torch_threads
 from trainyard.common.process import count_cores
 
 NO_QUOTA = Path("/nowhere/cpu.max")
@@ -38,11 +38,11 @@ def test_a_containers_quota_counts(tmp_path: Path, quota: str, expected: int):
 @pytest.mark.parametrize("name", ["LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"])
 @pytest.mark.parametrize("ranks", [1, 64])
 def test_the_ranks_of_a_machine_share_its_cores(name: str, ranks: int):
-    fit_threads({name: str(ranks)})
+    limit_torch_threads({name: str(ranks)})
     assert torch.get_num_threads() == max(1, count_cores() // ranks)
 
 
 def test_omp_num_threads_is_never_exceeded():
     torch.set_num_threads(1)
-    fit_threads({})
+    limit_torch_threads({})
     assert torch.get_num_threads() == 1

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from tests.training import worlds
-from training.dropout import Dropout, assign_name_hashes, sample_keys
+from training.dropout import Dropout, assign_name_hashes, derive_sample_keys
 
 
 def find_kept_elements(
@@ -18,7 +18,7 @@ def find_kept_elements(
 ) -> torch.Tensor:
     """Return boolean (count, width): elements kept of the samples from position ``first`` on."""
     module = module or Dropout(p)
-    module.samples = sample_keys(seed, first, count)
+    module.samples = derive_sample_keys(seed, first, count)
     return module(torch.ones(count, width)) != 0
 
 
@@ -57,7 +57,7 @@ def test_as_many_are_dropped_as_was_asked_for_and_each_by_itself(p):
 def test_tensor_parallel_ranks_drop_their_parts_of_the_whole_mask(dimension):
     """Seven positions or five columns over three ranks, each of which sees only its part."""
     whole, x = Dropout(0.5), torch.rand(3, 7, 5)
-    whole.samples = sample_keys(0, 40, 3)
+    whole.samples = derive_sample_keys(0, 40, 3)
     parts = []
     for rank, part in enumerate(x.chunk(3, dimension)):
         with worlds.imagined_group(rank, 3):
@@ -71,7 +71,7 @@ def test_tensor_parallel_ranks_drop_their_parts_of_the_whole_mask(dimension):
 def test_ranks_that_share_sequences_drop_their_parts_of_the_whole_mask():
     """Covers (sample, t, width): a rank has some of the t, in any order."""
     module, x = Dropout(0.5), torch.ones(3, 8, 5)
-    module.samples = sample_keys(0, 40, 3)
+    module.samples = derive_sample_keys(0, 40, 3)
     whole = module(x)
     for mine in ([0, 1, 6, 7], [2, 3, 4, 5], [7, 0]):
         module.positions = torch.tensor(mine)
@@ -80,7 +80,7 @@ def test_ranks_that_share_sequences_drop_their_parts_of_the_whole_mask():
 
 def test_what_is_left_is_scaled_up_and_so_is_its_gradient():
     module = Dropout(0.75)
-    module.samples = sample_keys(0, 0, 8)
+    module.samples = derive_sample_keys(0, 0, 8)
     x = torch.full((8, 32), 3.0, requires_grad=True)
     module(x).sum().backward()
     assert {*module(x).unique().tolist()} == {0.0, 12.0}
@@ -105,7 +105,7 @@ def test_steps_seeds_and_places_have_masks_of_their_own():
 
 def test_a_sample_may_take_several_rows():
     module = Dropout(0.5)
-    module.samples = sample_keys(3, 0, 4)
+    module.samples = derive_sample_keys(3, 0, 4)
     x = torch.ones(4, 6, 8)
     assert torch.equal(module(x.flatten(0, 1)).view_as(x), module(x))
 
@@ -116,5 +116,5 @@ def test_outside_of_a_training_it_is_torchs_and_in_evaluation_nothing():
     drawn = module(x)
     torch.manual_seed(1)
     assert torch.equal(drawn, nn.Dropout(0.5)(x))
-    module.samples = sample_keys(0, 0, 4)
+    module.samples = derive_sample_keys(0, 0, 4)
     assert module.eval()(x) is x

@@ -20,7 +20,10 @@ def attempt(monkeypatch, number: int, most: int) -> None:
 
 
 def test_without_torchrun_there_is_one_attempt():
-    assert Attempt.read({}) == Attempt(0, 0) and not Attempt.read({}).will_restart
+    assert (
+        Attempt.from_environment({}) == Attempt(0, 0)
+        and not Attempt.from_environment({}).will_restart
+    )
 
 
 def test_a_lost_rank_leaves_no_failure_while_restarts_are_left(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from training.input_shares import PARTS, Mixture, list_identity_shares, read_mixture
+from training.input_shares import PARTS, Mixture, list_identity_shares, parse_mixture
 from training.input_shares import to_whole_number_shares as whole_numbers
 from trainyard.common.errors import TrainingError
 
@@ -68,7 +68,7 @@ def test_wrong_weights_are_refused(fields, said):
 
 
 def test_the_hyperparameter_is_read_and_a_wrong_one_is_named():
-    assert read_mixture("") is None
-    assert read_mixture('{"weights": {"a": 1, "b": 3}}').names == ["a", "b"]
+    assert parse_mixture("") is None
+    assert parse_mixture('{"weights": {"a": 1, "b": 3}}').names == ["a", "b"]
     with pytest.raises(TrainingError, match=r"mixture.weights.a: .*greater than 0"):
-        read_mixture('{"weights": {"a": 0}}')
+        parse_mixture('{"weights": {"a": 0}}')

@@ -256,7 +256,7 @@ def test_a_document_is_one_example_wherever_it_was_cut(objects, context, size, c
         data = Dataset(Path(name))
         found, *shares = (
             [
-                (data.find_source_name(source), row.tolist(), one)
+                (data.get_source_name(source), row.tolist(), one)
                 for source, hashes, sums in iter_documents(data, END, size, measure, share)
                 for one, row in zip(hashes.tolist(), sums, strict=True)
             ]

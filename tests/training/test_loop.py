@@ -28,7 +28,7 @@ from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
 from training.data.sample_order import create_uniform_order
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 from training.loop import Loop, create_order
 from training.watching.clock import PARTS
 from training.weights.initial.build_model import build_on_meta, materialize_model
@@ -91,7 +91,7 @@ def test_two_ranks_give_the_curve_of_one_and_one_goes_on_from_two(root, train, a
     resumed = train(two, micro_batch=2, seed=3)
     assert losses(resumed) == pytest.approx(losses(alone), rel=1e-5)
     assert [line["step"] for line in history(resumed)] == [*range(1, 6), 5, *range(6, 11), 10]
-    _, _, description = open_artifact(resumed / "model")
+    _, _, description = load_artifact(resumed / "model")
     stretches = [(s["since"], s["world_size"]) for s in description["training"]["stretches"]]
     assert stretches == [(0, 2), (5, 1)]
 
@@ -171,7 +171,7 @@ def test_missing_shards_end_the_job_before_its_first_step(root, train, capsys):
 
 def test_the_validation_loss_is_that_of_the_model_without_its_dropout(root, train):
     reported = losses(train(root, workload_config='{"dropout": 0.5}'), "validation_loss")[10]
-    workload, model, _ = open_artifact(root / "model")
+    workload, model, _ = load_artifact(root / "model")
     found = compute_metrics(workload, model, Dataset(root / "input/data/validation"))
     assert reported == pytest.approx(found["loss"]["value"], rel=1e-5)
 

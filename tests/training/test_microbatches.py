@@ -34,7 +34,7 @@ def batches(count: int, size: int) -> list[torch.Tensor]:
 
 def run(model: nn.Module, given: list[torch.Tensor], first: int = 0) -> list[torch.Tensor]:
     micro = MicroBatches(model, seed=7, size=len(given[0]))
-    micro.step(first, torch.device("cpu"))
+    micro.begin_step(first, torch.device("cpu"))
     outputs = []
     for number, batch in enumerate(given):
         micro.begin(number)
@@ -98,7 +98,7 @@ def test_a_stage_draws_otherwise_than_another():
     found = []
     for stage in (0, 1):
         micro = MicroBatches(nn.Dropout(), seed=0, size=4, stage=stage)
-        micro.step(0, torch.device("cpu"))
+        micro.begin_step(0, torch.device("cpu"))
         micro.begin(0)
         found.append(torch.rand(4))
     assert not torch.equal(*found)
@@ -112,7 +112,7 @@ def test_a_pass_that_is_made_again_drops_the_same_and_counts_nothing(later):
     given, gradients = batches(2, 6), []
     for model in (kept, recomputed):
         micro = MicroBatches(model, seed=1, size=6)
-        micro.step(0, torch.device("cpu"))
+        micro.begin_step(0, torch.device("cpu"))
         outputs = []
         for number, batch in enumerate(given):
             micro.begin(number)

@@ -13,7 +13,7 @@ from tests.training.trainings import TOYS, history, losses, write_dataset
 from training.config import TrainConfig
 from training.data.dataset import Dataset
 from training.data.manifest import Field
-from training.input_shares import read_mixture
+from training.input_shares import parse_mixture
 from training.loop import create_order, select_validation
 from trainyard.common.errors import DataError
 
@@ -69,7 +69,7 @@ def test_the_samples_are_taken_by_their_weights_and_each_input_by_its_epochs(roo
     given = {"max_steps": 9, "global_batch": 8, "micro_batch": 8, "learning_rate": 1}
     config = TrainConfig(**given, shuffle=shuffle, window_samples=30)
     data = Dataset(root / "input/data/train")
-    made = create_order(config, data, read_mixture(mixture(step5=CHANGED)))
+    made = create_order(config, data, parse_mixture(mixture(step5=CHANGED)))
     values = data.read(made.indices_at(range(400)))["numbers"][:, 1] // 8  # the input's number
     assert np.bincount(values[:40]).tolist() == [8, 4, 28]
     assert np.bincount(values[40:400]).tolist() == [180, 180]
@@ -82,14 +82,14 @@ def test_equally_many_samples_of_each_input_are_validated_on(root):
         max_steps=9, global_batch=8, micro_batch=8, learning_rate=1, validation_samples=12
     )
     data = Dataset(root / "input/data/validation")
-    found = select_validation(config, data, read_mixture(mixture()))
+    found = select_validation(config, data, parse_mixture(mixture()))
     assert {name: len(indices) for name, indices in found.items()} == {
         "code": 4, "tiny": 1, "web": 4,
     }  # fmt: skip
     for number, name in enumerate(sorted(found)):
         assert (data.read(found[name])["numbers"][:, 1:] // 8 == number).all()
     with pytest.raises(DataError, match="has samples of code, tiny, web, and of no input of the"):
-        select_validation(config, data, read_mixture('{"weights": {"absent": 1}}'))
+        select_validation(config, data, parse_mixture('{"weights": {"absent": 1}}'))
 
 
 def test_how_much_of_each_input_was_seen_and_its_own_loss_are_reported(root, train):

@@ -10,7 +10,7 @@ from steps.train import job
 from tests.training.strategies.cases import SETTINGS, container, write_data
 from tests.training.trainings import arguments, compute_metrics, config, losses
 from training.data.dataset import Dataset
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 from training.optimizers import Average, build_optimizer, iter_moments
 
 pytestmark = pytest.mark.long
@@ -119,7 +119,7 @@ def test_the_average_is_what_is_validated_and_handed_on_and_resumed(data, tmp_pa
     caplog.set_level("INFO", logger="training")
     root = container(data, tmp_path)
     job.main(arguments(root, SHORT | {"strategy": "single", "ema_decay": 0.5}))
-    workload, found, _ = open_artifact(root / "model")
+    workload, found, _ = load_artifact(root / "model")
     validation = Dataset(root / "input/data/validation")
     expected = compute_metrics(workload, found, validation)["loss"]["value"]
     assert losses(root, "validation_loss")[6] == pytest.approx(expected, rel=1e-5)

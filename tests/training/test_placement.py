@@ -18,7 +18,7 @@ from tests.training.torches import lacks
 from tests.training.trainings import TOYS, arguments, compute_metrics, write_ragged
 from tests.training.workloads.tabular import tables
 from training.data.dataset import Dataset
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 from training.strategies.single import Strategy
 from training.workloads.tabular.workload import Workload
 
@@ -65,7 +65,7 @@ def train(root, workload: str, **settings) -> None:
 def test_a_workload_trains_and_is_scored_on_an_accelerator(simulated_placement, tmp_path, workload):
     write(tmp_path, workload)
     train(tmp_path, workload, precision="bfloat16")
-    found, model, _ = open_artifact(tmp_path / "model")
+    found, model, _ = load_artifact(tmp_path / "model")
     before = simulated_placement.placed
     compute_metrics(found, model.to(ACCELERATOR), Dataset(tmp_path / "input/data/validation"))
     assert simulated_placement.placed > before > 20

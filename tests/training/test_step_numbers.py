@@ -81,7 +81,7 @@ def test_a_step_that_is_not_finite_leaves_everything_as_it_was(kind, taken):
     dict(iter_moments(optimizer))
 
     def train(number: int, finite: bool) -> None:
-        micro.step(8 * number, ALONE.device)
+        micro.begin_step(8 * number, ALONE.device)
         micro.begin(0)
         inputs = torch.randn(8, 4) if finite else torch.full((8, 4), math.nan)
         model(inputs).square().sum().backward()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from training.workloads import load_spec, load_workload, read_settings
+from training.workloads import load_spec, load_workload, parse_settings
 from trainyard.common.errors import TrainingError
 
 TOYS = Path(__file__).parent
@@ -48,4 +48,4 @@ def test_a_wrong_setting_is_named_with_its_value():
 @pytest.mark.parametrize(("text", "expected"), [("{", "is not JSON"), ("[1]", "JSON object")])
 def test_settings_that_are_no_json_object(text, expected):
     with pytest.raises(TrainingError, match=expected):
-        read_settings(text)
+        parse_settings(text)

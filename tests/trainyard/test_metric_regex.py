@@ -29,10 +29,10 @@ def test_one_endless_line_ends_it_and_others_go_on(monkeypatch):
     monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
     endless, other = Expression("(a|aa)+$"), Expression("(b)$")
     began = time.thread_time()
-    assert endless.search(ENDLESS) is None and endless.is_given_up
+    assert endless.search(ENDLESS) is None and endless.is_abandoned
     assert endless.search("aaa") is None, "it finds nothing any more"
     assert time.thread_time() - began < 5, "or it would take 2^40 steps"
-    assert other.search(ENDLESS) and not other.is_given_up
+    assert other.search(ENDLESS) and not other.is_abandoned
     said = endless.explain_timeout("loss")
     assert "metric loss" in said and "(a|aa)+$" in said
 
@@ -40,11 +40,11 @@ def test_one_endless_line_ends_it_and_others_go_on(monkeypatch):
 def test_many_slow_lines_end_it_too_and_a_line_that_takes_little_costs_nothing(monkeypatch):
     monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
     slow, lines = Expression("(a|aa)+$"), 0
-    while not slow.is_given_up:
+    while not slow.is_abandoned:
         slow.search("a" * 24 + "b")  # takes about 40 ms
         lines += 1
         assert lines < 1_000
     one = Expression(r".*\[[0-9]+\].*#011train-rmse:([-+]?[0-9]*\.?[0-9]+).*")
     for _ in range(100):
         assert one.search("step 120 learning_rate=0.003 " * 100) is None
-    assert not one.is_given_up
+    assert not one.is_abandoned

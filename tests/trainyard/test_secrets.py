@@ -10,7 +10,7 @@ from tests.conftest import CHECKOUT, call_module
 from tests.pipelines.upserting import definition
 from trainyard.plan.definition_diff import HIDDEN, diff_definitions
 from trainyard.plan.plan_display import format_differences
-from trainyard.secrets import find_secrets, has_url_secret, is_secret
+from trainyard.secrets import has_url_secret, is_secret, iter_secret_paths
 
 pytestmark = pytest.mark.long
 
@@ -93,4 +93,4 @@ def test_a_plan_hides_what_somebody_wrote_into_the_pipeline():
 def test_find_gives_the_path_of_each():
     pairs = [{"Name": "TOKEN", "Value": "x"}, {"Name": "b", "Value": "x"}]
     tree = {"a": pairs, "c": ["--token", "x"]}
-    assert list(find_secrets(tree)) == [("a", 0, "Value"), ("c", 1)]
+    assert list(iter_secret_paths(tree)) == [("a", 0, "Value"), ("c", 1)]

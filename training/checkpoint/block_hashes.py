@@ -15,7 +15,7 @@ BLOCK = 16 * 2**10
 HASH = 32  # bytes
 
 
-class Torn(Exception):  # noqa: N818 (a finding: the search continues with an older one)
+class DamagedFile(Exception):  # noqa: N818 (a finding: the search continues with an older one)
     """A file of a checkpoint is missing or not as it was written; the message names it."""
 
 
@@ -26,7 +26,7 @@ class Source(Protocol):
         """Fill ``into`` with the bytes from ``begin`` on.
 
         Raises:
-            Torn: the file ends before ``into`` is full.
+            DamagedFile: the file ends before ``into`` is full.
         """
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class LocalFile:
         try:
             self._file = path.open("rb", buffering=0)
         except OSError as error:
-            raise Torn(f"{path.name} cannot be read: {error.strerror}") from None
+            raise DamagedFile(f"{path.name} cannot be read: {error.strerror}") from None
 
     def read(self, begin: int, into: memoryview) -> None:
         self._file.seek(begin)
@@ -60,7 +60,7 @@ class LocalFile:
         while offset < len(into):
             count = self._file.readinto(into[offset:])
             if not count:
-                raise Torn(f"{self._path.name} ends at byte {begin + offset}, too early")
+                raise DamagedFile(f"{self._path.name} ends at byte {begin + offset}, too early")
             offset += count
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class VerifiedReader:
         """Return the bytes from ``begin`` to ``end``; the view is valid until the next call.
 
         Raises:
-            Torn: the bytes are not as they were written.
+            DamagedFile: the bytes are not as they were written.
         """
         first, last = begin - begin % BLOCK, min(self._size, -(-end // BLOCK) * BLOCK)
         if not (self._begin <= first and last <= self._end):
@@ -129,7 +129,7 @@ class VerifiedReader:
             if hashes[n:][:HASH] != expected_hashes[n:][:HASH]
         )
         offset = (number + wrong // HASH) * BLOCK
-        raise Torn(
+        raise DamagedFile(
             f"{self._name} was changed since it was written: the hash of bytes {offset} to "
             f"{min(offset + BLOCK, self._size)} does not match"
         )

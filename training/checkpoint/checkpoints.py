@@ -26,12 +26,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from training.checkpoint import find_files, marker, read_slices, save
-from training.checkpoint.block_hashes import Torn
+from training.checkpoint.block_hashes import DamagedFile
 from training.checkpoint.marker import Lineage, Marker
 from training.checkpoint.rendezvous import LoneRank, StoreExchange
 from training.checkpoint.save import Share
 from training.in_place_restart import Attempt
-from training.strategies.ranks import Ranks, connect_store, is_lost_peer
+from training.strategies.ranks import Ranks, connect_store, is_lost_peer_error
 from training.weights.starting_weights import Start
 from trainyard.common.errors import LostRankError, TrainingError
 
@@ -89,7 +89,7 @@ class Checkpoints:
         """Wait for the last save, then end the writing process and free its memory."""
         # A waiting thread would otherwise wait its full patience for a rank that is known to be
         # gone.
-        if is_lost_peer(error):
+        if is_lost_peer_error(error):
             self._meeting.give_up()
         try:
             self.finish()
@@ -150,7 +150,7 @@ class Checkpoints:
             self._thread = None
         if self._failure is not None:
             failure, self._failure = self._failure, None
-            if isinstance(failure, LostRankError) or is_lost_peer(failure):
+            if isinstance(failure, LostRankError) or is_lost_peer_error(failure):
                 raise failure
             raise TrainingError(
                 f"{self._folder}: a checkpoint could not be written: {failure}; the previous one "
@@ -173,18 +173,18 @@ class Checkpoints:
         are deleted.
         """
         meeting, tensors = self._meeting, None
-        entries = find_files.survey_checkpoints(self._folder) if self._leads else []
+        entries = find_files.survey_checkpoints(self._folder) if self._manages_folder else []
         for candidate in find_files.gather_candidates(meeting, entries):
             folder = marker.build_folder_path(self._folder, candidate.step)
             try:
                 if candidate.damage:
-                    raise Torn(candidate.damage)
+                    raise DamagedFile(candidate.damage)
                 metadata = find_files.relay_marker(meeting, candidate, folder)
                 if self._is_foreign(candidate.step, metadata):
                     continue
                 tensors = state() if tensors is None else tensors
                 self._load(folder, metadata, tensors)
-            except Torn as torn:
+            except DamagedFile as torn:
                 self._log_warning(
                     "checkpoint %s is damaged: %s: not resumed, looking for an older one",
                     folder,
@@ -192,12 +192,14 @@ class Checkpoints:
                 )
                 continue
             # SageMaker restores deleted files from S3, so remove what the marker does not list.
-            for stray in marker.list_unlisted_files(folder, metadata) if self._leads else []:
+            for stray in (
+                marker.list_unlisted_files(folder, metadata) if self._manages_folder else []
+            ):
                 save.remove_path(folder / stray)
             self._adopt_checkpoint(candidate.step, metadata)
             return candidate.step
         if self._ranks.rank == 0 and self.lineage is not None:
-            for stranger in marker.describe_foreign_trainings(self._folder, self.lineage.parts):
+            for stranger in marker.iter_foreign_run_messages(self._folder, self.lineage.parts):
                 log.warning("%s", stranger)
         return None if self._start is None else self._load_start(self._start, state)
 
@@ -213,7 +215,7 @@ class Checkpoints:
         setting = f"start_from.checkpoint {start.start_from.checkpoint}"
         if (
             extra_files := marker.list_unlisted_files(start.folder, start.metadata)
-            if self._leads
+            if self._manages_folder
             else []
         ):
             raise TrainingError(
@@ -221,7 +223,7 @@ class Checkpoints:
             )
         try:
             self._load(start.folder, start.metadata, state())
-        except Torn as torn:
+        except DamagedFile as torn:
             raise TrainingError(f"{setting}: {torn}; name an older checkpoint") from None
         # A lost rank says nothing about the checkpoint, so its error passes unchanged.
         except LostRankError:
@@ -261,7 +263,7 @@ class Checkpoints:
             self.lineage = self.lineage.resume_at(step, metadata.lineage)
 
     @property
-    def _leads(self) -> bool:
+    def _manages_folder(self) -> bool:
         """True if this rank manages its machine's checkpoint folder: it is local rank 0."""
         return self._ranks.local_rank == 0
 
@@ -274,7 +276,9 @@ class Checkpoints:
         try:
             wait_for_copy()
             target = marker.build_folder_path(self._folder, metadata.step)
-            save.write_checkpoint(share, self._meeting, target, self._leads, metadata, self._keep)
+            save.write_checkpoint(
+                share, self._meeting, target, self._manages_folder, metadata, self._keep
+            )
             self._complete_step = metadata.step
         except Exception as error:  # noqa: BLE001  ``finish`` raises it in the training's thread
             self._failure = error
@@ -285,14 +289,12 @@ class Checkpoints:
         """Read this rank's slices; write them into the tensors once all ranks have read theirs.
 
         Raises:
-            Torn: a file is missing or was changed since it was written; raised on every rank.
-            TrainingError: the checkpoint does not fit the state; raised on every rank.
+            DamagedFile: a file is missing or was changed since it was written; raised on every
+            rank. TrainingError: the checkpoint does not fit the state; raised on every rank.
         """
         meeting, ranks = self._meeting, self._ranks
         lead = ranks.rank - ranks.local_rank
-        files = find_files.locate_files(
-            meeting, folder, metadata, lead, lambda count: meeting.report_progress()
-        )
+        files = find_files.locate_files(meeting, folder, metadata, lead)
         read: dict[str, Tensor] = {}
         problem: list[str] = []
         # Exchange the outcomes before raising: a rank that raised alone would leave the others
@@ -301,7 +303,7 @@ class Checkpoints:
             read = read_slices.read_local_parts(
                 state, files, ranks.local_rank, meeting.report_progress
             )
-        except Torn as torn:
+        except DamagedFile as torn:
             problem = ["torn", str(torn)]
         except TrainingError as error:
             problem = ["wrong", str(error)]
@@ -313,7 +315,7 @@ class Checkpoints:
             # Close only now: until here another rank may still be reading from this machine.
             files.close()
         if wrong:
-            raise (Torn if wrong[0] == "torn" else TrainingError)(wrong[1])
+            raise (DamagedFile if wrong[0] == "torn" else TrainingError)(wrong[1])
         read_slices.commit_to_state(state, read)
 
 
@@ -322,6 +324,6 @@ def _create_exchange(ranks: Ranks, patience_seconds: float) -> StoreExchange | L
     if ranks.world == 1:
         return LoneRank()
     # The agent's store survives a restart of the ranks, so each attempt uses its own keys.
-    name = f"checkpoints-{Attempt.read().number}-{next(NUMBERS)}"
+    name = f"checkpoints-{Attempt.from_environment().number}-{next(NUMBERS)}"
     store = dist.PrefixStore(name, connect_store(patience_seconds))
     return StoreExchange(store, ranks.rank, ranks.world, patience_seconds)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from training.checkpoint import marker
-from training.checkpoint.block_hashes import LocalFile, Source, Torn, build_hashes_path
+from training.checkpoint.block_hashes import DamagedFile, LocalFile, Source, build_hashes_path
 from training.checkpoint.marker import DamagedMarkerError, Marker
 from training.checkpoint.rendezvous import LoneRank, StoreExchange
 from trainyard.common.errors import TrainingError
@@ -52,7 +52,7 @@ class Server:
 
     def __init__(self, folder: Path, names: Iterable[str], word: str) -> None:
         """Start serving the files ``names``; no others may be requested."""
-        host, bound = _find_own_host()
+        host, bound = _choose_own_address()
         file_names = frozenset(names)
         # A silent client blocks its handler's thread, so ``close`` shuts all open connections down.
         self._open = connections = set[socket.socket]()
@@ -120,7 +120,7 @@ def _send_bytes(
         write(part)
 
 
-def _find_own_host() -> tuple[str, str]:
+def _choose_own_address() -> tuple[str, str]:
     """Return the host at which the other machines reach this one, and the address to bind to.
 
     Rank 0's machine is reached at MASTER_ADDR. Any other uses the address of its interface to that
@@ -153,16 +153,16 @@ class RemoteFile:
         """Fill ``into`` with the bytes from ``begin`` on, like ``block_hashes.Source.read``.
 
         Raises:
-            Torn: none of the machines sends the bytes.
+            DamagedFile: none of the machines sends the bytes.
         """
         while True:
             try:
-                return self._ask(begin, into)
+                return self._fetch_bytes(begin, into)
             except OSError as error:
                 self.close()
                 host, port = self._addresses.pop(0)
                 if not self._addresses:
-                    raise Torn(
+                    raise DamagedFile(
                         f"{self._name} is not on this machine, and {host}:{port} does not send it: "
                         f"{error}"
                     ) from None
@@ -172,7 +172,7 @@ class RemoteFile:
             self._connection.close()
             self._connection = None
 
-    def _ask(self, begin: int, into: memoryview) -> None:
+    def _fetch_bytes(self, begin: int, into: memoryview) -> None:
         """Fetch the bytes from the first machine in the list; connect to it if necessary."""
         if self._connection is None:
             self._connection = socket.create_connection(self._addresses[0], SILENCE)
@@ -210,7 +210,7 @@ class Candidate:
 def survey_checkpoints(folder: Path) -> list[tuple[int, str, str]]:
     """Return (step, digest of the marker, damage) of each checkpoint on this machine."""
     entries = [(step, "", f"has no {marker.NAME}: it was not finished") for step in
-            marker.find_unfinished(folder)]  # fmt: skip
+            marker.list_unfinished_steps(folder)]  # fmt: skip
     for step in marker.list_steps(folder):
         try:
             marker.load_marker(marker.build_folder_path(folder, step))
@@ -259,7 +259,7 @@ def relay_marker(meeting: StoreExchange | LoneRank, candidate: Candidate, folder
     """Return a checkpoint's marker, sent by a rank that has it. Collective: call it on every rank.
 
     Raises:
-        Torn: the marker was damaged since the survey.
+        DamagedFile: the marker was damaged since the survey.
     """
     text = None
     if meeting.rank == candidate.holder:
@@ -268,7 +268,7 @@ def relay_marker(meeting: StoreExchange | LoneRank, candidate: Candidate, folder
     try:
         return marker.parse_marker(content.encode())
     except DamagedMarkerError as error:
-        raise Torn(str(error)) from None
+        raise DamagedFile(str(error)) from None
 
 
 @dataclass
@@ -313,11 +313,7 @@ class Files:
 
 
 def locate_files(
-    meeting: StoreExchange | LoneRank,
-    folder: Path,
-    metadata: Marker,
-    lead: int,
-    advance: Callable[[int], None],
+    meeting: StoreExchange | LoneRank, folder: Path, metadata: Marker, lead: int
 ) -> Files:
     """Find out which machines have each file of a checkpoint. Collective: call it on every rank.
 
@@ -327,13 +323,13 @@ def locate_files(
         lead: the rank that manages the folder of this rank's machine.
 
     Raises:
-        Torn: no machine has one of the files.
+        DamagedFile: no machine has one of the files.
     """
     leads = meeting.rank == lead
-    report = _check_local_shards(folder, metadata, advance) if leads else None
+    report = _check_local_shards(folder, metadata) if leads else None
     answer = meeting.decide_together(report, lambda answers: _merge_codes(metadata, answers))
     if "torn" in answer:
-        raise Torn(answer["torn"])
+        raise DamagedFile(answer["torn"])
     codes = {int(rank): flags for rank, flags in answer["codes"].items()}
     files = Files(folder, metadata, codes[lead], codes, {}, answer["word"], meeting.rank)
     if any(ABSENT in flags for flags in codes.values()):
@@ -353,9 +349,7 @@ def locate_files(
     return files
 
 
-def _check_local_shards(
-    folder: Path, metadata: Marker, advance: Callable[[int], None]
-) -> dict[str, Any]:
+def _check_local_shards(folder: Path, metadata: Marker) -> dict[str, Any]:
     """Return which of the checkpoint's shards are on this machine ("codes"), and what is wrong with
     damaged ones ("why").
     """

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 from training.checkpoint.block_hashes import BLOCK, HASH, build_hashes_path
 from training.checkpoint.tensor_table import Table
 from training.identity import Parts
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 # The lineage records how a checkpoint, and finally the model, was really trained, as a sequence of
 # stretches (``Stretch``).
@@ -128,7 +128,7 @@ class Marker(BaseModel):
 
     def _hash(self) -> str:
         """Return the hash of ``files`` and ``table``."""
-        return json_sha256(self.model_dump(mode="json", include={"files", "table"}))
+        return hash_json(self.model_dump(mode="json", include={"files", "table"}))
 
     @property
     def names(self) -> list[str]:
@@ -156,7 +156,7 @@ def list_steps(folder: Path, name: str = NAME) -> list[int]:
     return [step for step in candidates if (build_folder_path(folder, step) / name).is_file()]
 
 
-def find_unfinished(folder: Path) -> list[int]:
+def list_unfinished_steps(folder: Path) -> list[int]:
     """Return the steps of the checkpoints in ``folder`` that have shards, even partial, but no
     marker.
     """
@@ -223,7 +223,7 @@ def load_marker(folder: Path, *, check_name: bool = True) -> Marker:
     return marker
 
 
-def read_marker(folder: Path, *, check_name: bool = True) -> Marker | None:
+def load_valid_marker(folder: Path, *, check_name: bool = True) -> Marker | None:
     """Return the marker as ``load_marker`` does, or None if it is missing or damaged."""
     try:
         return load_marker(folder, check_name=check_name)
@@ -252,12 +252,14 @@ def list_unlisted_files(folder: Path, marker: Marker) -> list[str]:
     return sorted({path.name for path in folder.glob("*.safetensors")} - {*marker.files})
 
 
-def describe_foreign_trainings(own_folder: Path, parts: Parts) -> Iterator[str]:
+def iter_foreign_run_messages(own_folder: Path, parts: Parts) -> Iterator[str]:
     """Yield a message for each other training run with checkpoints next to ``own_folder``."""
     for folder in sorted(
         path for path in own_folder.parent.glob("*") if path != own_folder and path.is_dir()
     ):
-        markers = [read_marker(build_folder_path(folder, step)) for step in list_steps(folder)]
+        markers = [
+            load_valid_marker(build_folder_path(folder, step)) for step in list_steps(folder)
+        ]
         for newest in [marker.lineage for marker in markers if marker and marker.lineage][-1:]:
             differs = "; ".join(parts.describe_differences(newest.parts).values())
             yield (

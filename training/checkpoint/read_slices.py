@@ -23,8 +23,8 @@ from torch import Tensor
 from training.checkpoint.block_hashes import (
     BLOCK,
     HASH,
+    DamagedFile,
     Source,
-    Torn,
     VerifiedReader,
     build_hashes_path,
 )
@@ -73,7 +73,7 @@ class Slice:
     into: tuple[int, ...]
 
 
-def find_slices(parts: Mapping[str, Part], table: Table, location: str) -> list[Slice]:
+def compute_slices(parts: Mapping[str, Part], table: Table, location: str) -> list[Slice]:
     """Return the slices that this rank needs to read.
 
     Args:
@@ -129,13 +129,13 @@ def read_local_parts(
         advance: called each time some bytes were read.
 
     Raises:
-        Torn: a file is not as it was written.
+        DamagedFile: a file is not as it was written.
         TrainingError: the checkpoint does not fit the state.
     """
     metadata, table = files.metadata, files.metadata.table
     regions_by_file: dict[int, list[Slice]] = defaultdict(list)
     parts = {name: build_part(name, tensor) for name, tensor in state.items()}
-    for region in find_slices(parts, table, str(files.folder)):
+    for region in compute_slices(parts, table, str(files.folder)):
         regions_by_file[region.file].append(region)
     read = {
         name: torch.empty_like(to_local_tensor(tensor), device="cpu")
@@ -164,7 +164,7 @@ class File:
             source.read(0, memoryview(hashes))
         advance(len(hashes))
         if hashlib.sha256(hashes).hexdigest() != entry.sha256:
-            raise Torn(f"{build_hashes_path(Path(name))} was changed since it was written")
+            raise DamagedFile(f"{build_hashes_path(Path(name))} was changed since it was written")
         self._content = VerifiedReader(name, open_file(name), entry.bytes, bytes(hashes), advance)
         self._header, self._data = parse_header(self._content.read)
 
@@ -191,7 +191,9 @@ class File:
         """Yield (begin and end in the file, start in the slice, lengths) of each piece to read."""
         header = self._header.get(region.name)
         if header is None or tuple(header["shape"]) != region.sizes:
-            raise Torn(f"{self._name} does not contain {region.name} as the marker describes it")
+            raise DamagedFile(
+                f"{self._name} does not contain {region.name} as the marker describes it"
+            )
         width, strides = WIDTHS[header["dtype"]], _compute_strides(region.sizes)
         base = self._data + header["data_offsets"][0]
         for start, lengths in _split_slice(

@@ -104,7 +104,7 @@ class StoreExchange:
         """
         name = self._publish_value(value)
         if self.rank == 0:
-            self._answer(name, lambda values: {f"{name}/answer": choose(values)})
+            self._decide_round(name, lambda values: {f"{name}/answer": choose(values)})
         return self._read_answer(name, f"{name}/answer" if needs_result else None)
 
     def decide_per_rank(self, value: Any, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Any:
@@ -120,7 +120,7 @@ class StoreExchange:
             return {f"{name}/answer/{rank}": choice for rank, choice in enumerate(choices)}
 
         if self.rank == 0:
-            self._answer(name, choose_parts)
+            self._decide_round(name, choose_parts)
         return self._read_answer(name, f"{name}/answer/{self.rank}")
 
     def store_offer(self, name: str, content: bytes) -> None:
@@ -156,7 +156,7 @@ class StoreExchange:
             self._store.set(f"{name}/all", "")
         return name
 
-    def _answer(self, name: str, choose: Callable[[Sequence[Any]], dict[str, Any]]) -> None:
+    def _decide_round(self, name: str, choose: Callable[[Sequence[Any]], dict[str, Any]]) -> None:
         """Act as rank 0 in a round: collect the values; publish ``choose``'s result or error."""
         self._wait(f"{name}/all", name)
         keys = [f"{name}/{rank}" for rank in range(self.world)]

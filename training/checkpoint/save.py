@@ -143,7 +143,7 @@ def write_checkpoint(
     def write_marker() -> None:
         """Write the marker and delete old checkpoints, if this rank manages the folder."""
         if leads:
-            atomic_file.write(target / marker.NAME, text)
+            atomic_file.write_file(target / marker.NAME, text)
             prune_checkpoints(target.parent, keep)
 
     _run_on_all(meeting, clear_folder, lambda every: None)
@@ -202,7 +202,7 @@ def prune_checkpoints(folder: Path, keep: int) -> None:
     A checkpoint with a damaged marker is neither counted nor deleted, because its value is unknown.
     """
     markers_by_step = {
-        n: marker.read_marker(marker.build_folder_path(folder, n))
+        n: marker.load_valid_marker(marker.build_folder_path(folder, n))
         for n in marker.list_steps(folder)
     }
     intact = {step: read for step, read in markers_by_step.items() if read}

@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from training.checkpoint.block_hashes import Torn
+from training.checkpoint.block_hashes import DamagedFile
 from trainyard.common.errors import TrainingError
 
 WIDTHS = {
@@ -31,7 +31,7 @@ WIDTHS = {
 """Mapping of a safetensors type to bytes per element."""
 
 Numbers = tuple[int, ...]
-Spread = tuple[tuple[Numbers, Numbers, tuple[int, ...]], ...]
+PartHolders = tuple[tuple[Numbers, Numbers, tuple[int, ...]], ...]
 """(offsets, sizes, ranks that hold it) of each part of a tensor."""
 
 
@@ -137,15 +137,15 @@ def assign_shares(
             holders[name].append((digest, number))
             types[name] = dtype
     part_holders = {
-        key: _find_spread(key, by_digest)
+        key: _collect_part_holders(key, by_digest)
         for key in {tuple(holding) for holding in holders.values()}
     }
     return _assign_parts(holders, types, part_holders)
 
 
-def _find_spread(
+def _collect_part_holders(
     key: tuple[tuple[str, int], ...], by_digest: Mapping[str, Any]
-) -> tuple[Any, Spread]:
+) -> tuple[Any, PartHolders]:
     """Return the shape of the tensors that these reports have, and the holders of each part.
 
     Args:
@@ -165,7 +165,7 @@ def _find_spread(
 def _assign_parts(
     holders: Mapping[str, list[tuple[str, int]]],
     types: Mapping[str, str],
-    part_holders: Mapping[tuple, tuple[Numbers, Spread]],
+    part_holders: Mapping[tuple, tuple[Numbers, PartHolders]],
 ) -> Shares:
     """Assign each part of each tensor to a rank, the least loaded one if several hold it."""
     loads: dict[int, int] = defaultdict(int)
@@ -190,7 +190,11 @@ def _assign_parts(
 
 
 def _assign_pieces(
-    name: str, width: int, parts: Spread, loads: dict[int, int], not_written: dict[int, set[str]]
+    name: str,
+    width: int,
+    parts: PartHolders,
+    loads: dict[int, int],
+    not_written: dict[int, set[str]],
 ) -> tuple:
     """Return (rank that writes it, offsets, sizes) of each part; add to the last two arguments."""
     pieces = []
@@ -247,13 +251,13 @@ def parse_header(read: Callable[[int, int], memoryview]) -> tuple[dict[str, Any]
         read: function that returns the bytes from one offset to another.
 
     Raises:
-        Torn: the header is not valid.
+        DamagedFile: the header is not valid.
     """
     length = int.from_bytes(read(0, 8), "little")
     # A damaged length could otherwise request any amount of memory.
     if length > LONGEST:
-        raise Torn(f"a header of {length} bytes is too long for safetensors")
+        raise DamagedFile(f"a header of {length} bytes is too long for safetensors")
     try:
         return json.loads(bytes(read(8, 8 + length))), 8 + length
     except ValueError:
-        raise Torn("a header is not JSON") from None
+        raise DamagedFile("a header is not JSON") from None

@@ -50,7 +50,7 @@ def write_image(path: Path, image: int, size: int, rank: int) -> str:
             # Otherwise an orphaned process would complete a file that no marker will name.
             if os.getppid() != rank:
                 raise OrphanedError
-    atomic_file.write(build_hashes_path(path), bytes(hashes))
+    atomic_file.write_file(build_hashes_path(path), bytes(hashes))
     return hashlib.sha256(hashes).hexdigest()
 
 

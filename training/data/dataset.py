@@ -127,7 +127,7 @@ class Dataset:
         self.in_memory = storage.in_memory
         manifests = {
             name: parse_manifest(f"{storage}/{name}", content)
-            for name, content in storage.manifests().items()
+            for name, content in storage.read_manifests().items()
         }
         self.folder, self.manifests = folder, merge_manifests(storage, manifests)
         self.fields, self.fingerprint = self.manifests.fields, self.manifests.fingerprint
@@ -230,13 +230,13 @@ class Dataset:
             if ends[slots[0]] <= start + len(positions):
                 self.tables.close()
 
-    def find_source_name(self, source: int) -> str:
+    def get_source_name(self, source: int) -> str:
         """Return the name of unit ``source``; it begins with a raw folder's name if records were
         kept apart by folder.
         """
         return self.manifests.units["name"][source]
 
-    def find_folders(self, sources: np.ndarray) -> np.ndarray:
+    def get_folders(self, sources: np.ndarray) -> np.ndarray:
         """Return the raw folder or input that each sample comes from: strings, shape (n,).
 
         If records were not kept apart by folder, it is the unit's own name.
@@ -245,18 +245,18 @@ class Dataset:
             sources: unit of each sample (``Passage.sources``).
         """
         numbers, indices = np.unique(sources, return_inverse=True)
-        names = [self.find_source_name(number).split("/")[0] for number in numbers.tolist()]
+        names = [self.get_source_name(number).split("/")[0] for number in numbers.tolist()]
         return np.array(names, object)[indices]
 
-    def check(self) -> None:
+    def check_files(self) -> None:
         """Check that every shard exists with its size; cheap, because no shard is read.
 
         Raises:
             DataError: a shard is missing, or has another size.
         """
-        self.tables.check()
+        self.tables.check_files()
 
-    def hold(self, shards: np.ndarray | None) -> None:
+    def prefetch_shards(self, shards: np.ndarray | None) -> None:
         """Begin to read these shards (None: all) into memory, and drop all others.
 
         Do nothing if files are mapped.
@@ -264,7 +264,9 @@ class Dataset:
         Raises:
             DataError: the shards take more than half of this machine's memory.
         """
-        self.tables.hold(np.arange(len(self.manifests.names)) if shards is None else shards)
+        self.tables.prefetch_shards(
+            np.arange(len(self.manifests.names)) if shards is None else shards
+        )
 
     def _add_values(
         self,

@@ -276,7 +276,7 @@ class Loader:
         """
         batch = next(self._batches, None)
         while batch is None:
-            self._batches = split_chunk(self._take(), self._micro)
+            self._batches = split_chunk(self._take_next_chunk(), self._micro)
             batch = next(self._batches, None)
         self._yielded_count += self._micro
         return batch
@@ -293,7 +293,7 @@ class Loader:
         """
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _take(self) -> dict[str, Tensor]:
+    def _take_next_chunk(self) -> dict[str, Tensor]:
         """Return the next chunk; after a failure, the next call tries the same one again.
 
         Raises:
@@ -316,9 +316,9 @@ class Loader:
         if self._coming:
             self._coming.popleft()
         else:
-            self._plan()
+            self._plan_next_chunk()
         while len(self._coming) < self._count_ahead(working):
-            start, count = self._plan()
+            start, count = self._plan_next_chunk()
             self._coming.append((start, count, self._pool.submit(self._chunks.read, start, count)))
         self._delivery_time = time.perf_counter()
         self.stall_seconds += self._delivery_time - began
@@ -334,7 +334,7 @@ class Loader:
         ahead = self._chunks.busy or working * 2 > self._chunks.seconds
         return PREFETCH_CHUNKS if ahead else 0
 
-    def _plan(self) -> tuple[int, int]:
+    def _plan_next_chunk(self) -> tuple[int, int]:
         """Plan the next chunk; return it as (first sample of this rank, number of samples)."""
         chunk = self._planned_count, self._next
         self._planned_count += self._next
@@ -384,7 +384,7 @@ class _Chunks:
         if self.busy:
             positions = rank_positions(self._begin, first, count, **self._part)
         if positions is not None and self._dataset.in_memory:
-            self._dataset.hold(self._order.find_next_shards(int(positions[0])))
+            self._dataset.prefetch_shards(self._order.find_next_shards(int(positions[0])))
         samples = self._dataset.read(indices)
         tensors = self._preparation.make_batch(samples, positions, pin_memory=self._pin_memory)
         self.seconds = time.perf_counter() - began

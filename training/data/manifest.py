@@ -177,4 +177,4 @@ def format_manifest(manifest: Manifest) -> bytes:
 
 def write_manifest(manifest: Manifest, path: Path) -> None:
     """Write a manifest atomically: it is complete or absent."""
-    atomic_file.write(path, format_manifest(manifest))
+    atomic_file.write_file(path, format_manifest(manifest))

@@ -45,7 +45,7 @@ class Input:
         return np.fromiter(itertools.islice(every, count), np.int64)
 
 
-def find_inputs(manifests: MergedManifests) -> dict[str, Input]:
+def collect_inputs(manifests: MergedManifests) -> dict[str, Input]:
     """Return the inputs that the shards come from, by name. The name of a unit (records packed
     together) begins with its input's name.
     """

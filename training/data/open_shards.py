@@ -111,11 +111,11 @@ class ShardCache:
                 closed_shards = self._find_closed(shards)
             for shard in closed_shards.tolist():
                 future = self._loading.pop(shard, None)
-                rows, values = future.result() if future else self._read(shard)
-                self._add(shard, rows, values)
+                rows, values = future.result() if future else self._open_files(shard)
+                self._register(shard, rows, values)
             return self._open_shards
 
-    def hold(self, shards: np.ndarray) -> None:
+    def prefetch_shards(self, shards: np.ndarray) -> None:
         """Begin to read these shards into memory, and drop all others; do nothing if files are
         mapped.
 
@@ -133,10 +133,10 @@ class ShardCache:
                 self._loading.pop(shard).cancel()
             self._open_shards = self._open_none()
             for shard in before.rows.keys() & wanted_shards:
-                self._add(shard, before.rows[shard], before.values[shard])
+                self._register(shard, before.rows[shard], before.values[shard])
             for shard in shards.tolist():
                 if shard not in self._loading and shard not in before.rows:
-                    self._loading[shard] = self._pool.submit(self._read, shard)
+                    self._loading[shard] = self._pool.submit(self._open_files, shard)
             # With a lower limit ``open_shards`` would drop what is held here.
             self._limit = max(self._min_limit, int(self._weights[shards].sum()))
 
@@ -146,7 +146,7 @@ class ShardCache:
             with self._lock:
                 self._open_shards = self._open_none()
 
-    def check(self) -> None:
+    def check_files(self) -> None:
         """Check that every file exists with its size; cheap, because no file is read.
 
         Raises:
@@ -172,7 +172,7 @@ class ShardCache:
             else closed_shards
         )
 
-    def _add(self, shard: int, rows: np.ndarray, values: list[np.ndarray]) -> None:
+    def _register(self, shard: int, rows: np.ndarray, values: list[np.ndarray]) -> None:
         """Register an opened shard, with the address of its rows."""
         open_shards, size = self._open_shards, self._dtype.itemsize
         open_shards.rows[shard], open_shards.values[shard] = rows, values
@@ -181,16 +181,16 @@ class ShardCache:
         )
         open_shards.weight += int(self._weights[shard])
 
-    def _read(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    def _open_files(self, shard: int) -> tuple[np.ndarray, list[np.ndarray]]:
         """Open a shard's files; return its rows and the values of each variable-width field."""
         arrays = []
         for column, dtype in enumerate(self.dtypes):
             content = self._storage.open(self.list_file_names(shard)[column])
-            offset = self._check(shard, column, content)
+            offset = self._check_file(shard, column, content)
             arrays.append(content[offset:].view(dtype))
         return arrays[0], arrays[1:]
 
-    def _check(self, shard: int, column: int, content: np.ndarray) -> int:
+    def _check_file(self, shard: int, column: int, content: np.ndarray) -> int:
         """Check a file; return the offset of its elements in bytes.
 
         Args:

@@ -22,7 +22,7 @@ class ShardStorage(Protocol):
     in_memory: bool
     """True if ``open`` reads the whole file into memory, False if it maps the file."""
 
-    def manifests(self) -> dict[str, bytes]:
+    def read_manifests(self) -> dict[str, bytes]:
         """Return the content of every manifest by file name, in the order of the names."""
 
     def list_file_sizes(self) -> Mapping[str, int]:
@@ -59,7 +59,7 @@ class Folder:
     def __str__(self) -> str:
         return str(self._path)
 
-    def manifests(self) -> dict[str, bytes]:
+    def read_manifests(self) -> dict[str, bytes]:
         try:
             names = sorted(filter(_is_manifest, os.listdir(self._path)))
         except (FileNotFoundError, NotADirectoryError):
@@ -122,7 +122,7 @@ class Bucket:
     def __str__(self) -> str:
         return self._url
 
-    def manifests(self) -> dict[str, bytes]:
+    def read_manifests(self) -> dict[str, bytes]:
         names = sorted(filter(_is_manifest, self.list_file_sizes()))
         return {name: self.open(name).tobytes() for name in names}
 

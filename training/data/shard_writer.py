@@ -104,7 +104,7 @@ class ShardWriter:
             while self._waiting >= 2 * self._limit:
                 self._write_next_shard()
 
-    def finish(self) -> None:
+    def flush(self) -> None:
         """Begin to write the remaining samples, without waiting, so that several writers overlap.
 
         Do not call ``add`` afterwards.
@@ -121,7 +121,7 @@ class ShardWriter:
         """Write the remaining samples; return the table of all shards, whose column ``source`` is 0
         everywhere.
         """
-        self.finish()
+        self.flush()
         self._wait()
         if self._flushing:
             self._flushing.result()
@@ -171,7 +171,7 @@ class ShardWriter:
         # Wait for the previous shard: only one is written while the next is collected, so that
         # memory stays bounded.
         self._wait()
-        self._writing = self._thread.submit(self._put, contents)
+        self._writing = self._thread.submit(self._write_files, contents)
         tables = [self._shards, *self._shards.values.values()]
         # Hashed while the thread writes the shard.
         for table, content in zip(tables, contents.values(), strict=True):
@@ -204,7 +204,7 @@ class ShardWriter:
                     piece[name] = samples[name]
         return [rows]
 
-    def _put(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
+    def _write_files(self, contents: Mapping[str, list[bytes | memoryview]]) -> None:
         """Write files and start flushing them; at most two shards are in progress at once."""
         drafts = [atomic_file.write_draft(self._folder / file, *c) for file, c in contents.items()]
         before, self._flushing = self._flushing, self._disk.submit(_finish_drafts, drafts)

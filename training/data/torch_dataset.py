@@ -287,7 +287,7 @@ class OpenSplit:
                     "shuffle=False), and the last batch must not be filled up (drop_last=True)"
                 )
             if self.data.in_memory:
-                self.data.hold(self._order.find_next_shards(int(positions[0])))
+                self.data.prefetch_shards(self._order.find_next_shards(int(positions[0])))
             arrays = self.data.read(self._order.indices_at(positions))
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from training.data.merged_manifests import MergedManifests
 from training.data.shard_writer import list_variable_fields
-from trainyard.common.hashes import file_sha256
+from trainyard.common.hashes import hash_file
 
 THREADS = 4  # hashing and reading release the interpreter's lock
 
@@ -38,7 +38,7 @@ def verify_shards(
             return "is missing"
         if path.stat().st_size != size:
             return f"has {path.stat().st_size} bytes, its manifest says {size}"
-        digest = file_sha256(path, advance)
+        digest = hash_file(path, advance)
         return None if digest == sha256 else f"its SHA-256 is {digest}, its manifest says {sha256}"
 
     with ThreadPoolExecutor(THREADS) as pool:

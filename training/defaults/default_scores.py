@@ -74,7 +74,7 @@ def iter_rows(
         hashes = hash_samples(passage.samples, dataset.fields)
         row_numbers = np.arange(passage.start, passage.start + len(hashes))
         group = passage.samples[workload.group] if workload.group else row_numbers
-        slice_columns = {f"slice.{name}": dataset.find_folders(passage.sources) for name in slices}
+        slice_columns = {f"slice.{name}": dataset.get_folders(passage.sources) for name in slices}
         yield passage.samples, {"example": hashes, "group": group} | slice_columns
 
 

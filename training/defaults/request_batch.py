@@ -13,7 +13,11 @@ from torch import Tensor
 
 from training.defaults.default_scores import Batches, count_batch_samples
 from training.workloads import Column, Workload
-from training.workloads.column_packing import choose_number_type, convert_whole_number, record_type
+from training.workloads.column_packing import (
+    choose_number_type,
+    choose_record_type,
+    convert_whole_number,
+)
 from trainyard.common.errors import DataError
 
 EPOCH, MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -35,7 +39,7 @@ def build_batch(
             value of the wrong type; or the workload packs records together.
     """
     columns = workload.packing.columns
-    records = [read_record(request, columns) for request in requests]
+    records = [extract_record(request, columns) for request in requests]
     # A request may omit what the model does not use, but the packing needs every column.
     empty = {name: _make_placeholder(column) for name, column in columns.items()}
     table = build_table([empty | record for record in records], columns)
@@ -68,7 +72,7 @@ def find_used_columns(workload: Workload) -> dict[str, Column]:
     return {name: column for name, column in columns.items() if name in batch.fields_read}
 
 
-def read_record(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
+def extract_record(request: Mapping[str, Any], columns: Mapping[str, Column]) -> dict[str, Any]:
     """Check a request's fields, and return its record.
 
     Raises:
@@ -122,7 +126,7 @@ def _convert_values(name: str, column: Column, records: Sequence[Mapping[str, An
         for record in records:
             value = record.get(name)
             elements.append(None if value is None else convert(value, column))
-        return pa.array(elements, record_type(column))
+        return pa.array(elements, choose_record_type(column))
     except (ValueError, TypeError):  # pyarrow's error does not say which of several values is wrong
         excerpt = f"{value!r}"[:60]
         suffix = f" that {column.dtype} holds" if column.kind in ("number", "list") else ""

@@ -86,11 +86,11 @@ def save_artifact(
     config, ties = result
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in workload.files().items():
-        atomic_file.write(folder / name, content)
+        atomic_file.write_file(folder / name, content)
     lines = "".join(json.dumps(line) + "\n" for line in history)
-    atomic_file.write(folder / "history.jsonl", lines)
+    atomic_file.write_file(folder / "history.jsonl", lines)
     document = config | description | ({TIES: ties} if ties else {})
-    atomic_file.write(folder / "config.json", json.dumps(document, indent=1))
+    atomic_file.write_file(folder / "config.json", json.dumps(document, indent=1))
 
 
 def add_code(folder: Path, workload: str) -> str:
@@ -114,7 +114,7 @@ def add_code(folder: Path, workload: str) -> str:
         headers = HeaderParser().parsestr(text.partition("\n\n")[0])
         packages.add(f"{headers['Name'].lower()}=={headers['Version']}")
     lines = "".join(f"{line}\n" for line in [f"# Python {python}", *sorted(packages)])
-    atomic_file.write(folder / "packages.txt", lines)
+    atomic_file.write_file(folder / "packages.txt", lines)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
@@ -131,7 +131,7 @@ def _iter_code_files(workload: str) -> Iterator[tuple[str, Path]]:
             yield name, path
 
 
-def open_artifact(
+def load_artifact(
     folder: Path, base: Path | None = None
 ) -> tuple[Workload, nn.Module, dict[str, Any]]:
     """Return (workload, model in evaluation mode on the CPU, description).
@@ -373,10 +373,10 @@ def _export_all(
         exports, config = run({name: state[state_name] for name, state_name in plain.items()})
         tensors, ties = untie_weights(exports)
     files = _group_into_files(tensors, shard_bytes) if leads and writes else {}
-    writing = Writing(folder, files, files)
+    writing = WeightWriter(folder, files, files)
     for name, tensor in tensors.items() if writes else ():
         writing.put(name, tensor)
-    writing.end(source.ranks)
+    writing.finish(source.ranks)
     return config, ties
 
 
@@ -445,7 +445,7 @@ def _export_in_parts(
         for names, part_keepers in zip(needed_names, keepers, strict=True)
         for name in names
     )
-    writing = Writing(folder, files, [file for file in files if writers[file] == rank])
+    writing = WeightWriter(folder, files, [file for file in files if writers[file] == rank])
 
     def write(part: Part, state: Mapping[str, Tensor]) -> None:
         """Export a part, and start to write those of its weights whose files this rank writes."""
@@ -459,10 +459,10 @@ def _export_in_parts(
         if rank in part_keepers:
             write(part, {name: tensor for name, tensor in state.items() if tensor is not None})
         state.clear()  # free this part before the next is gathered
-    writing.end(source.ranks)
+    writing.finish(source.ranks)
 
 
-class Writing:
+class WeightWriter:
     """Write one rank's files: a weight is written while the next is gathered.
 
     A failure is raised only at the end, because until then the other ranks rely on this one.
@@ -493,7 +493,7 @@ class Writing:
             file = self._open[self._file_of[name]]
             self._pending = self._pool.submit(file.put, name, tensor)
 
-    def end(self, ranks: Ranks) -> None:
+    def finish(self, ranks: Ranks) -> None:
         """Give the files their final names; rank 0 writes the index if there are several.
         Collective: call it on every rank.
 
@@ -515,7 +515,7 @@ class Writing:
             rank, reason = failures[0]
             raise TrainingError(f"rank {rank} could not write the model: {reason}")
         if ranks.rank == 0 and len(self._files) > 1:
-            atomic_file.write(self._folder / INDEX, build_index(self._files))
+            atomic_file.write_file(self._folder / INDEX, build_index(self._files))
 
     def _wait_for_pending(self) -> None:
         """Wait for the weight that is being written; keep an error for ``end``."""

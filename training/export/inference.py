@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 from training.workloads import Workload
 from trainyard.common.errors import DataError, TrainyardError
 
@@ -53,7 +53,7 @@ class ServedModel:
         Raises:
             DataError: the request is not a JSON object, or the workload does not understand it.
         """
-        [answer] = self.answers([request])
+        [answer] = self.answer_all([request])
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -77,9 +77,9 @@ class ServedModel:
         except Exception:  # noqa: BLE001 - a custom workload may not accept such a record
             return
         for _ in range(WARM):
-            self.answers([request])
+            self.answer_all([request])
 
-    def answers(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
+    def answer_all(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
         """Return the responses to several requests, computed together.
 
         The response to a request that failed is its exception, a DataError if the request is wrong.
@@ -87,15 +87,15 @@ class ServedModel:
         response to another.
         """
         try:
-            return self._together(requests)
+            return self._answer_together(requests)
         except Exception as error:  # noqa: BLE001 - whatever failed, the others have to be answered
             if len(requests) < 2:
                 return [error] * len(requests)
         half = len(requests) // 2
-        return [*self.answers(requests[:half]), *self.answers(requests[half:])]
+        return [*self.answer_all(requests[:half]), *self.answer_all(requests[half:])]
 
     @torch.inference_mode()
-    def _together(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
+    def _answer_together(self, requests: Sequence[Any]) -> list[dict[str, Any] | Exception]:
         """Check the requests, and return their responses, computed in one pass of the model."""
         for request in requests:
             if not isinstance(request, Mapping):
@@ -106,16 +106,16 @@ class ServedModel:
         return [*self.workload.answers(self.model, requests)]
 
 
-def open_served(folder: Path, base: Path | None = None) -> ServedModel:
+def load_served_model(folder: Path, base: Path | None = None) -> ServedModel:
     """Load the artifact in ``folder``, onto the GPU if there is one.
 
     Args:
-        base: see ``training.export.artifact.open_artifact``.
+        base: see ``training.export.artifact.load_artifact``.
 
     Raises:
         DataError: a file of the artifact is missing or damaged.
     """
-    workload, model, _ = open_artifact(folder, base)
+    workload, model, _ = load_artifact(folder, base)
     return ServedModel(workload, model.to("cuda" if torch.cuda.is_available() else "cpu"))
 
 
@@ -130,7 +130,7 @@ def model_fn(model_dir: str) -> ServedModel:
     """
     from sagemaker_inference.transformer import Transformer  # part of the image
 
-    served_model = open_served(Path(model_dir))
+    served_model = load_served_model(Path(model_dir))
     served_model.warm_up()
     Transformer.transform = lambda _, data, context: transform(served_model, data, context)
     return served_model
@@ -151,7 +151,7 @@ def transform(
     ]
     # Rejected requests are not passed to the model, and keep their place among the responses.
     answers = iter(
-        served_model.answers(
+        served_model.answer_all(
             [request for request in requests if not isinstance(request, Exception)]
         )
     )

@@ -138,6 +138,6 @@ def iter_files(folder: Path, *, hidden: bool = False) -> Iterator[tuple[str, Pat
             yield path.name, path
 
 
-def is_litter(name: str) -> bool:
+def is_leftover(name: str) -> bool:
     """Return whether a file of this name is a tool's leftover, or hidden."""
     return any(part.startswith(".") or part.endswith(LITTER) for part in name.split("/"))

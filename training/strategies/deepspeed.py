@@ -176,9 +176,9 @@ class DeepSpeed(Strategy):
                 tensor.copy_(self._broadcast_tensor(key, tensor.shape, tensor.dtype))
         for name, parameter in self._list_trainable_parameters():
             shape = getattr(parameter, "ds_shape", parameter.shape)
-            self._set(parameter, self._broadcast_tensor(f"model.{name}", shape), None)
+            self._write_piece(parameter, self._broadcast_tensor(f"model.{name}", shape), None)
             for kind in MOMENTS:
-                self._set(
+                self._write_piece(
                     parameter, self._broadcast_tensor(f"optimizer.{name}.{kind}", shape), kind
                 )
         step = self._broadcast_tensor(f"optimizer.{name}.step", ())
@@ -229,7 +229,7 @@ class DeepSpeed(Strategy):
             return self._zero.single_partition_of_fp32_groups
         return self._zero.fp32_partitioned_groups_flat
 
-    def _set(self, parameter: Any, full_tensor: Tensor, kind: str | None) -> None:
+    def _write_piece(self, parameter: Any, full_tensor: Tensor, kind: str | None) -> None:
         """Write this rank's piece of a parameter, or of its moment named ``kind``.
 
         DeepSpeed adds attributes to the parameter that ``nn.Parameter`` does not have, hence

@@ -156,7 +156,7 @@ def list_embeddings(model: nn.Module, workload: Workload | None) -> Sequence[nn.
 
 def _choose_mixed_precision(config: TrainConfig) -> MixedPrecisionPolicy:
     """Return FSDP2's types for gathering and reducing, according to the settings."""
-    if config.strategy != "fsdp" or not config.half:
+    if config.strategy != "fsdp" or not config.half_precision:
         return MixedPrecisionPolicy()
     gather_dtype, reduce_dtype = (
         getattr(torch, n) for n in (config.gather_dtype, config.reduce_dtype)

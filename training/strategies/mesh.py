@@ -60,7 +60,7 @@ def clip_gradients(
     trainable = {n: p for n, p in model.named_parameters() if p.requires_grad}
     all_gradients = {n: align_gradient(p) for n, p in trainable.items()}
     if pipeline is not None:
-        pipeline.add_up_shared(all_gradients)
+        pipeline.sum_shared_gradients(all_gradients)
     # Frozen and unused weights have no gradient, as with one process.
     gradients = {n: gradient for n, gradient in all_gradients.items() if gradient is not None}
     others = pipeline.not_counted if pipeline is not None else ()
@@ -195,7 +195,7 @@ class Mesh(Strategy):
         is_single = len(parts) == 1
         self.model = self.forward = self.parts[0] if is_single else nn.ModuleList(self.parts)
         self.micro = micros[self.stages[0]] if is_single else StageMicroBatches(micros)
-        self.scales = self._compute_scales()
+        self.scales = self._create_scales()
         self.pipeline = None
         if self.config.stages > 1:
             trainable = {self.names[name] for name, _ in model.named_parameters()}
@@ -245,7 +245,7 @@ class Mesh(Strategy):
         check_tied_weights(model, self.names)
         return self.materialize(model)
 
-    def _compute_scales(self) -> "Scales | None":
+    def _create_scales(self) -> "Scales | None":
         """Return the scales for casting weights to float8 before they are gathered, or None if
         they are not cast.
         """

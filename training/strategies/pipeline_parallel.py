@@ -128,7 +128,7 @@ class Pipeline:
         self._scale = self._total = torch.zeros((), dtype=torch.float64, device=self.device)
         # The micro-batch that passes through a stage of this rank, or did so last.
         self._running = 0
-        self._find_shared(stage_names)
+        self._find_shared_parameters(stage_names)
 
     def backward(self, batches: Sequence[Batch], scale: Tensor) -> Tensor:
         """Compute gradients of ``scale`` × the sum of the losses.
@@ -161,7 +161,7 @@ class Pipeline:
             return torch.zeros((), device=self.device)
         return self._strategy.score(outputs, batch)
 
-    def add_up_shared(self, gradients: dict[str, Tensor | None]) -> None:
+    def sum_shared_gradients(self, gradients: dict[str, Tensor | None]) -> None:
         """Give each stage that has a shared parameter the sum of all stages' gradients.
 
         Args:
@@ -190,7 +190,7 @@ class Pipeline:
         for names, _ in self._shared_groups:
             yield from ((name, names[-1]) for name in names[:-1])
 
-    def _find_shared(self, stage_names: Sequence[Collection[str]]) -> None:
+    def _find_shared_parameters(self, stage_names: Sequence[Collection[str]]) -> None:
         """Find the parameters that several stages have, and create a process group for each."""
         strategy = self._strategy
         own_names: dict[str, list[str]] = {}
@@ -204,13 +204,13 @@ class Pipeline:
         self.not_counted: set[str] = set()
         for name in sorted(name for name, stage_list in stages.items() if len(stage_list) > 1):
             pipeline_indices = sorted({self._owners[stage] for stage in stages[name]})
-            group = self._group(pipeline_indices) if len(pipeline_indices) > 1 else None
+            group = self._create_group(pipeline_indices) if len(pipeline_indices) > 1 else None
             if name in own_names:
                 self._shared_groups.append((own_names[name], group))
                 first = self._owners[stages[name][0]] == self._rank
                 self.not_counted |= {*(own_names[name][1:] if first else own_names[name])}
 
-    def _group(self, pipeline_indices: Sequence[int]) -> dist.ProcessGroup | None:
+    def _create_group(self, pipeline_indices: Sequence[int]) -> dist.ProcessGroup | None:
         """Create the group of the ranks at ``pipeline_indices`` of each pipeline; return this
         rank's group, or None if it is in none.
         """

@@ -37,7 +37,7 @@ def choose_precision(
         checkpoint: step and precision of this training's newest checkpoint on this machine; (0, "")
             if there is none.
     """
-    native = _native_precisions(ranks.device)
+    native = _list_native_precisions(ranks.device)
     if config.precision == "auto":
         every = ranks.gather((checkpoint, native))
         # Machines may have different checkpoints of this training; the newest one decides.
@@ -49,7 +49,7 @@ def choose_precision(
         if ranks.rank == 0:
             since = ", the precision of its checkpoint" if precision else ""
             log.info("precision auto is %s%s", config.precision, since)
-    if ranks.rank == 0 and config.half and config.precision not in native:
+    if ranks.rank == 0 and config.half_precision and config.precision not in native:
         log.warning(
             "precision %s is slow on this %s, which only emulates it: auto would choose %s",
             config.precision,
@@ -71,17 +71,17 @@ def _replace_precision(config: TrainConfig, types: list[str]) -> TrainConfig:
     raise AssertionError(f"no setting refuses float32: {types}")
 
 
-def _native_precisions(device: torch.device) -> list[str]:
+def _list_native_precisions(device: torch.device) -> list[str]:
     """Return the types in which the device multiplies fast, fastest first; float32 is always
     included.
     """
     if device.type == "cuda":
         return ["bfloat16" if torch.cuda.get_device_capability(device) >= AMPERE else "float16",
                 "float32"]  # fmt: skip
-    return [*(["bfloat16"] if _processor_multiplies_bfloat16() else []), "float32"]
+    return [*(["bfloat16"] if _has_bfloat16_units() else []), "float32"]
 
 
-def _processor_multiplies_bfloat16() -> bool:
+def _has_bfloat16_units() -> bool:
     """Return whether the processor has units for bfloat16.
 
     oneDNN's own check is not sufficient: it also accepts AVX-512 without them, with which a layer

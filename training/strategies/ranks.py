@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from training.cpu_cores import fit_threads
+from training.cpu_cores import limit_torch_threads
 from training.in_place_restart import Attempt
 from training.watching import flight_recorder
 from trainyard.common.errors import LostRankError, TrainingError
@@ -117,7 +117,7 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
         LostRankError: the ranks did not meet in time, or this attempt is already over.
     """
     rank, local_rank, world = read_ranks()
-    fit_threads()
+    limit_torch_threads()
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(local_rank % torch.cuda.device_count())
@@ -141,7 +141,7 @@ def join_group(timeout_seconds: int, backend: str | None = None) -> Iterator[Ran
                 world_size=world,
             )
         except RuntimeError as error:
-            if not is_lost_peer(error):
+            if not is_lost_peer_error(error):
                 raise
             raise LostRankError(
                 f"rank {rank} of {world} did not meet the others within {timeout_seconds} s at "
@@ -190,7 +190,7 @@ def connect_store(timeout_seconds: float, *, serve: bool = False) -> dist.Store:
     )
 
 
-def agent_serves_store() -> bool:
+def is_store_served_by_agent() -> bool:
     """Return whether torchrun's agent serves the store, which then survives a restart of the
     ranks.
     """
@@ -204,11 +204,11 @@ def _open_store(first: bool, timeout_seconds: int) -> dist.Store:
     addresses of the dead ones, because AWS's driver uses the static rendezvous. So each attempt has
     a prefix of its own.
     """
-    store = connect_store(timeout_seconds, serve=first and not agent_serves_store())
-    return dist.PrefixStore(f"attempt-{Attempt.read().number}", store)
+    store = connect_store(timeout_seconds, serve=first and not is_store_served_by_agent())
+    return dist.PrefixStore(f"attempt-{Attempt.from_environment().number}", store)
 
 
-def is_lost_peer(error: BaseException | None) -> bool:
+def is_lost_peer_error(error: BaseException | None) -> bool:
     """Return whether ``error`` comes from a collective that failed; gloo raises a RuntimeError.
 
     Some of gloo's messages contain its file name, but not that of a second collective, which the
@@ -239,8 +239,8 @@ def _announce_attempt() -> None:
     Raises:
         LostRankError: another machine is in a later attempt; torchrun then restarts this one, too.
     """
-    attempt = Attempt.read()
-    if not agent_serves_store():
+    attempt = Attempt.from_environment()
+    if not is_store_served_by_agent():
         return
     store = connect_watchdog_store()
     store.set(build_started_key(attempt.number), "")

@@ -15,7 +15,7 @@ from training.strategies.block_wrapping import adapt_blocks
 from training.strategies.precision import LossScale
 from training.strategies.ranks import Ranks
 from training.watching.clock import Clock
-from training.weights.initial.build_model import describe_costly, find_initial_values
+from training.weights.initial.build_model import describe_costly_weights, find_initial_values
 from training.weights.initial.initial_values import Value, materialize_tensors
 from training.workloads import Workload
 from trainyard.common.errors import TrainingError
@@ -125,7 +125,7 @@ class Strategy:
         Code that runs before this must not read a weight.
         """
         if self.initial is not None:
-            if self.ranks.rank == 0 and (costs := describe_costly(self.initial)):
+            if self.ranks.rank == 0 and (costs := describe_costly_weights(self.initial)):
                 log.info("%s", costs)
             host = torch.device("cpu") if self.config.cpu_offload else None
             materialize_tensors(model, self.initial, self.ranks.device, host)
@@ -142,7 +142,7 @@ class Strategy:
         """Begin optimizer step ``step`` (from 0)."""
         share = self.config.global_batch // self.data_world
         first = step * self.config.global_batch + self.data_rank * share
-        self.micro.step(first, self.ranks.device)
+        self.micro.begin_step(first, self.ranks.device)
 
     def list_data_groups(self) -> Sequence[dist.ProcessGroup]:
         """Return process groups that together span the data-parallel ranks.
@@ -201,7 +201,7 @@ class Strategy:
                 loss = self.compute_loss(self.forward, batch)
                 scaled_loss = loss * scale.to(loss.dtype)
                 if number == len(batches):
-                    scaled_loss.register_hook(self._note_waiting)
+                    scaled_loss.register_hook(self._queue_clock_mark)
                 scaled_loss.backward()
                 if number == len(batches):
                     self.clock.mark("communication")
@@ -226,7 +226,7 @@ class Strategy:
         if self.loss_scale is not None:
             self.loss_scale.unscale_gradients(self.model.parameters(), self.gradient_world)
 
-    def _note_waiting(self, gradient: Tensor) -> None:
+    def _queue_clock_mark(self, gradient: Tensor) -> None:
         """Make the clock record when this rank has computed its gradients; called when a backward
         pass starts.
 
@@ -254,7 +254,7 @@ class Strategy:
 
     def autocast(self) -> AbstractContextManager:
         """Context that sets the precision of the matrix products."""
-        half = self.config.half
+        half = self.config.half_precision
         kind = getattr(torch, half) if half else None
         return torch.autocast(self.ranks.device.type, kind, enabled=half is not None)
 

@@ -49,7 +49,7 @@ class Smp(Strategy):
         tsm.init()
 
     def prepare(self, model: nn.Module) -> None:
-        decay = optimizers.find_decayed(model)
+        decay = optimizers.list_decayed_weights(model)
         super().prepare(model)
         # FSDP's parameters are flat pieces, so record before wrapping which ones were matrices.
         flat = {

@@ -45,7 +45,7 @@ FREE_OPERATORS = (
 """Operators, or prefixes of their names, that touch no element; views are recognised separately."""
 
 
-def _is_free(operator: Any) -> bool:
+def _touches_no_elements(operator: Any) -> bool:
     """Return whether an operator touches no element, such as a view."""
     return getattr(operator, "is_view", False) or operator.name().startswith(FREE_OPERATORS)
 
@@ -111,7 +111,7 @@ class Part:
             self.attention_flops += flops
         elif flops:
             self.matmul_flops += flops
-        elif not _is_free(operator):
+        elif not _touches_no_elements(operator):
             # Of a table the requested rows are read, not all of it.
             read = result if name == LOOKED_UP else (args, kwargs)
             leaves = tree_leaves((read, result))
@@ -135,7 +135,7 @@ class ForwardTrace:
     tied: bool
 
 
-class Parts(TorchDispatchMode):
+class PartCounter(TorchDispatchMode):
     """Context in which each operator call is counted for the running part of the model; a call on
     DTensors as its calls on this rank's parts, one on float8 tensors as its calls on the numbers
     and scales.
@@ -181,7 +181,7 @@ class Parts(TorchDispatchMode):
         cast = operator.name() == "aten::_to_copy" and self._is_weight(read[0])
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):
-                (self._leave_out if cast else self._track_storage)(leaf.untyped_storage())
+                (self._ignore_storage if cast else self._track_storage)(leaf.untyped_storage())
 
     def assign_to_part(self, tensors: Iterable[object], part: int) -> int:
         """Assign tensors to ``part``, which reads them, and return their bytes.
@@ -232,7 +232,7 @@ class Parts(TorchDispatchMode):
     def _is_weight(self, tensor: Tensor) -> bool:
         return _find_storage(tensor)._cdata in self._weights
 
-    def _leave_out(self, storage: torch.UntypedStorage) -> None:
+    def _ignore_storage(self, storage: torch.UntypedStorage) -> None:
         """Do not count a weight's converted copy, or a view of it, as it is not an activation."""
         self._ignored_storages.add(storage._cdata)
         # Another storage may get the same address once this one is freed.
@@ -296,11 +296,11 @@ def trace_forward(
     convert = (lambda tensor: tensor) if real else fake.from_tensor
     with nullcontext() if real else fake:
         allocate_storages(model)
-        counter = Parts(model, len(blocks) + 2 if blocks else 1)
+        counter = PartCounter(model, len(blocks) + 2 if blocks else 1)
         with (
             counter,
             imitate_cuda_kernels(counter.count_bytes),
-            _notify_blocks(blocks, counter),
+            _track_running_part(blocks, counter),
             autocast,
         ):
             outputs = model(
@@ -319,7 +319,7 @@ def trace_forward(
 
 
 @contextmanager
-def _notify_blocks(blocks: Sequence[nn.Module], counter: Parts) -> Iterator[None]:
+def _track_running_part(blocks: Sequence[nn.Module], counter: PartCounter) -> Iterator[None]:
     """Context in which ``counter.current`` is the number of the part that is running."""
 
     def begin(number: int) -> Callable:

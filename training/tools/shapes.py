@@ -25,7 +25,7 @@ from training.command_line import run
 from training.data.dataset import Dataset
 from training.data.loader import Preparation
 from training.tools.forward_trace import ForwardTrace, act_as_rank, trace_forward
-from training.workloads import Workload, load_workload, read_settings
+from training.workloads import Workload, load_workload, parse_settings
 from trainyard.common.errors import TrainingError
 
 POLICIES = ("none", "selective", "full")
@@ -44,7 +44,7 @@ def main(
     ] = "bf16",
 ) -> None:
     """Print the model's units, their work and sizes, as JSON."""
-    loaded_workload = load_workload(workload, read_settings(workload_config), data)
+    loaded_workload = load_workload(workload, parse_settings(workload_config), data)
     print(
         json.dumps(
             trace_shapes(

@@ -20,7 +20,7 @@ import typer
 from training.command_line import run
 from training.watching.metric_line import NUMBER
 from training.watching.watch_rule import Plan
-from training.watching.watcher import Watcher, read_watching
+from training.watching.watcher import Watcher, parse_watching
 
 METRIC = re.compile(
     rf"(?:^|[\s,{{])['\"]?([A-Za-z_][\w.]*)['\"]?\s*[=:]\s*['\"]?{NUMBER}(?=['\"\s,}}]|$)"
@@ -49,7 +49,7 @@ def main(
     ] = False,
 ) -> None:
     plan = Plan(max_steps, warmup_steps, fine_tuning=fine_tuning)
-    watcher = Watcher(read_watching(watch), plan)
+    watcher = Watcher(parse_watching(watch), plan)
     for text, line in _iter_lines(log):
         print(text, flush=True)
         events = watcher.add(line) if line else []

@@ -66,7 +66,7 @@ def record_collectives(
 
 def build_trace_prefix() -> str:
     """Return the prefix of a trace's file name in this attempt; the rank follows."""
-    return f"attempt-{Attempt.read().number}-trace-rank-"
+    return f"attempt-{Attempt.from_environment().number}-trace-rank-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,14 @@ def dump_collectives(folder: Path, rank: int) -> Path | None:
     if content is None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
-    readable = folder / f"attempt-{Attempt.read().number}-rank-{rank}.json"
-    atomic_file.write(readable, content)
+    readable = folder / f"attempt-{Attempt.from_environment().number}-rank-{rank}.json"
+    atomic_file.write_file(readable, content)
     trace = folder / f"{build_trace_prefix()}{rank}"
     # torchfrtrace cannot read the trace of torch 2.13's gloo, which does not say which ranks a
     # group has.
     # If it exists, the monitor has written it.
     if _find_record_function() == "_dump_nccl_trace" and not trace.exists():
-        atomic_file.write(trace, getattr(c10d, _find_record_function())())
+        atomic_file.write_file(trace, getattr(c10d, _find_record_function())())
     return readable
 
 

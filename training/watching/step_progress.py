@@ -153,11 +153,11 @@ class Progress:
         self._began = time.perf_counter()
         self._clock.skip()
 
-    def pause(self, seconds: float) -> None:
+    def exclude_seconds(self, seconds: float) -> None:
         """Exclude ``seconds`` in which nothing was trained."""
         self._began += seconds
 
-    def step(self) -> None:
+    def count_step(self) -> None:
         """Count one more step."""
         self._steps += 1
 

@@ -263,7 +263,7 @@ class Reports:
         if self._first:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             lines = "".join(json.dumps(line) + "\n" for line in self.history)
-            atomic_file.write(self._path, lines)
+            atomic_file.write_file(self._path, lines)
 
     def _add(self, text: str, metrics: Mapping[str, float]) -> None:
         """Print a line, add it to the history, and pass it to the trackers."""

@@ -34,10 +34,10 @@ import torch.distributed as dist
 from training.in_place_restart import Attempt
 from training.strategies.ranks import (
     Ranks,
-    agent_serves_store,
     build_started_key,
     connect_watchdog_store,
-    is_lost_peer,
+    is_lost_peer_error,
+    is_store_served_by_agent,
     read_ranks,
 )
 from training.watching import flight_recorder
@@ -61,8 +61,8 @@ def has_training_ended() -> bool:
     In that case torchrun started this attempt for a process that died later, and ranks of other
     machines may be gone for good.
     """
-    attempt = Attempt.read()
-    if not attempt.number or not agent_serves_store():
+    attempt = Attempt.from_environment()
+    if not attempt.number or not is_store_served_by_agent():
         return False
     store, (_, _, world) = connect_watchdog_store(), read_ranks()
     keys = [f"{attempt.number - 1}/end-{rank}" for rank in range(world)]
@@ -92,7 +92,7 @@ class Watch:
     ) -> None:
         self._ranks, self._timeout, self._folder, self._end = ranks, timeout_seconds, folder, end
         self.step: Callable[[], int] = lambda: 0
-        self._attempt = Attempt.read()
+        self._attempt = Attempt.from_environment()
         self._last_answer, self._has_warned = 0, False
         self._broken: Whereabouts | None = None  # where this rank's collective failed
         self._done_event, self._ending = threading.Event(), threading.Event()
@@ -117,7 +117,7 @@ class Watch:
         """
         if not self._watches:
             return
-        lost_peer = isinstance(error, Exception) and is_lost_peer(error)
+        lost_peer = isinstance(error, Exception) and is_lost_peer_error(error)
         self._broken = locate_failure(error) if lost_peer else None
         self._ending.set()
         try:
@@ -139,16 +139,16 @@ class Watch:
         if not self._watches or not self._attempt.number:
             return ""
         before = self._attempt.number - 1
-        ends = self._read("end", before)
+        ends = self._read_entries("end", before)
         lost_reasons = [end["reason"] for end in ends if end and end["lost"] and end["reason"]]
         own_reasons = [f"rank {n}: {end['reason']}" for n, end in enumerate(ends)
                if end and end["reason"] and not end["lost"]]  # fmt: skip
-        last_beats = [entry["at"] if entry else 0.0 for entry in self._read("rank", before)]
+        last_beats = [entry["at"] if entry else 0.0 for entry in self._read_entries("rank", before)]
         gone = sorted(
             (rank for rank, end in enumerate(ends) if end is None), key=last_beats.__getitem__
         )
         silent = [
-            self._describe([rank], "ended without a word, killed or crashed", before)
+            self._describe_ranks([rank], "ended without a word, killed or crashed", before)
             # Only the first: torchrun may have killed the others before they could report.
             for rank in gone[:1]
         ]
@@ -173,20 +173,20 @@ class Watch:
             try:
                 self._publish_beat()
                 # Adding 0 reads the counter, even if no rank has asked yet.
-                self._answer(self._store.add(self._question_key, 0))
+                self._publish_answer(self._store.add(self._question_key, 0))
                 # The ranks of another machine have already been restarted.
                 if self._attempt.will_restart and self._store.check(
                     [build_started_key(self._attempt.number + 1)]
                 ):
                     return self._end_if_overtaken()
-                if reason := self._read_lost():
+                if reason := self._read_published_failure():
                     return self._end_with_reason(reason)
                 if self.step() != step:
                     began, step = time.monotonic(), self.step()
                 elif time.monotonic() - began > self._timeout / 2:
                     if late := self._find_silent(self._timeout):
-                        return self._give_up(self._describe(late, self._fell_silent))
-                    self._warn()
+                        return self._give_up(self._describe_ranks(late, self._silence_text))
+                    self._warn_of_idle_ranks()
                     self._done_event.wait(self._timeout / 10)
             except dist.DistError as error:
                 log.warning("the ranks' store is gone: %s", error)
@@ -211,7 +211,7 @@ class Watch:
         only for rank 0 would consider rank 0 missing. So rank 0 ends last.
         """
         self._publish_end(str(lost), lost=True)
-        if agent_serves_store():
+        if is_store_served_by_agent():
             return
         with suppress(dist.DistError):
             # Without the path of this rank's dump, because each rank that reads this adds its own.
@@ -219,13 +219,13 @@ class Watch:
             if self._ranks.rank == 0:
                 self._keep_store()
 
-    def _read_lost(self) -> str:
+    def _read_published_failure(self) -> str:
         """Return the failure that another rank published, or "" if there is none.
 
         Used when the store ends with rank 0 and this rank waits for a rank that is alive.
         """
         key = f"{self._attempt.number}/lost"
-        if agent_serves_store() or self._ending.is_set() or not self._store.check([key]):
+        if is_store_served_by_agent() or self._ending.is_set() or not self._store.check([key]):
             return ""
         return self._store.get(key).decode()
 
@@ -273,7 +273,9 @@ class Watch:
             looking: whether to include ranks that are ending and still search for the missing one.
         """
         number = self._attempt.number
-        entries = zip(self._read("rank", number), self._read("end", number), strict=True)
+        entries = zip(
+            self._read_entries("rank", number), self._read_entries("end", number), strict=True
+        )
         beats = {
             rank: entry["at"] if entry else 0.0
             for rank, (entry, end) in enumerate(entries)
@@ -292,7 +294,7 @@ class Watch:
         """
         for _ in range(2):
             if silent := self._find_silent(PATIENCE * BEAT):
-                return self._give_up(self._describe(silent, "is gone, killed or crashed"))
+                return self._give_up(self._describe_ranks(silent, "is gone, killed or crashed"))
             if failure := self._find_failure():
                 return self._give_up(failure)
             if self._done_event.wait(PATIENCE * BEAT):
@@ -305,7 +307,7 @@ class Watch:
         """
         if self._done_event.is_set():
             return
-        lost = LostRankError(message + self._dump())
+        lost = LostRankError(message + self._dump_collectives())
         self._report_lost(lost)
         faulthandler.dump_traceback(file=sys.__stderr__ or 2)
         self._end(lost)
@@ -316,7 +318,7 @@ class Watch:
     def _question_key(self) -> str:
         return f"{self._attempt.number}/asked"
 
-    def _answer(self, question: int) -> None:
+    def _publish_answer(self, question: int) -> None:
         """Publish what this rank is doing, once for each question.
 
         A rank that does not wait also writes all its stacks to the log.
@@ -329,7 +331,7 @@ class Watch:
         if not state.waits:
             faulthandler.dump_traceback(file=sys.__stderr__ or 2)
 
-    def _ask(self) -> dict[int, dict[str, Any]]:
+    def _ask_all_ranks(self) -> dict[int, dict[str, Any]]:
         """Ask all ranks what they are doing; return the response of each rank that responds in
         time.
         """
@@ -337,8 +339,8 @@ class Watch:
         end = time.monotonic() + PATIENCE * BEAT
         while True:
             # Other ranks may ask at the same time.
-            self._answer(self._store.add(self._question_key, 0))
-            answers = dict(enumerate(self._read("at", self._attempt.number)))
+            self._publish_answer(self._store.add(self._question_key, 0))
+            answers = dict(enumerate(self._read_entries("at", self._attempt.number)))
             current_answers = {
                 rank: answer
                 for rank, answer in answers.items()
@@ -348,13 +350,13 @@ class Watch:
                 return current_answers
             time.sleep(BEAT / 10)
 
-    def _warn(self) -> None:
+    def _warn_of_idle_ranks(self) -> None:
         """Log, once, which rank this rank waits for, before NCCL ends the processes without a
         message.
         """
         seconds = 0.0 if self._has_warned else find_whereabouts().seconds
         if seconds > WARNING_SHARE * self._timeout:
-            self._has_warned, answers = True, self._ask()
+            self._has_warned, answers = True, self._ask_all_ranks()
             waiting = [rank for rank, answer in answers.items() if answer["waits"]]
             if waiting[:1] == [self._ranks.rank] and (
                 reason := self._describe_idle(answers, seconds)
@@ -372,7 +374,7 @@ class Watch:
             f"{answers[idle[0]]['at']} (its log has all stacks)"
         )
         more = f"; nor is rank {', '.join(map(str, idle[1:MOST_NAMED]))}" if idle[1:] else ""
-        return self._describe(idle[:1], how) + more
+        return self._describe_ranks(idle[:1], how) + more
 
     # Reports of the other ranks.
 
@@ -381,11 +383,11 @@ class Watch:
         patient = "Timed out" in str(error) or "timeout" in str(error).lower()
         try:
             # Ask at once, because a rank that sleeps may wake up.
-            answers = self._ask() if patient else {}
+            answers = self._ask_all_ranks() if patient else {}
             silent, failure = self._find_silent(0), self._find_failure()
             if silent:
-                how = self._fell_silent if patient else "is gone, killed or crashed"
-                message = self._describe(silent, how)
+                how = self._silence_text if patient else "is gone, killed or crashed"
+                message = self._describe_ranks(silent, how)
             elif failure:
                 message = failure
             elif patient:
@@ -396,7 +398,7 @@ class Watch:
                 )
         except dist.DistError:
             message = f"rank 0, which keeps the ranks' store, is gone: {error}"
-        return LostRankError(message + self._dump())
+        return LostRankError(message + self._dump_collectives())
 
     def _wait_for_finding(self) -> str:
         """Wait until another rank reports why it lost a third one; return that, or "" if none does.
@@ -406,7 +408,7 @@ class Watch:
         """
         last = time.monotonic() + SEARCH_BEATS * BEAT
         while True:
-            ends = self._read("end", self._attempt.number)
+            ends = self._read_entries("end", self._attempt.number)
             del ends[self._ranks.rank]
             lost_reasons = [end["reason"] for end in ends if end and end["lost"]]
             findings = [reason for reason in lost_reasons if reason]
@@ -416,12 +418,12 @@ class Watch:
             time.sleep(BEAT / 10)
 
     @property
-    def _fell_silent(self) -> str:
+    def _silence_text(self) -> str:
         return f"fell silent for {self._timeout} s"
 
-    def _describe(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
+    def _describe_ranks(self, ranks: list[int], how: str, attempt: int | None = None) -> str:
         """Describe ranks: ``rank 1 (…) fell silent for 120 s; last seen in step 13, …``."""
-        entries = self._read("rank", self._attempt.number if attempt is None else attempt)
+        entries = self._read_entries("rank", self._attempt.number if attempt is None else attempt)
         names = ", ".join(_describe_rank(rank, entries[rank]) for rank in ranks)
         step = min((entries[rank] or {}).get("step", 0) for rank in ranks) + 1
         suffix = f", rank {self._ranks.rank} in step {self.step() + 1}" if attempt is None else ""
@@ -429,8 +431,8 @@ class Watch:
 
     def _find_failure(self) -> str:
         """Return the reason of another rank that failed by itself, or ""."""
-        entries = self._read("rank", self._attempt.number)
-        for rank, end in enumerate(self._read("end", self._attempt.number)):
+        entries = self._read_entries("rank", self._attempt.number)
+        for rank, end in enumerate(self._read_entries("end", self._attempt.number)):
             if end and end["reason"] and not end["lost"]:
                 return f"{_describe_rank(rank, entries[rank])} ended with {end['reason']}"
         return ""
@@ -450,7 +452,7 @@ class Watch:
             f"{self.step() + 1}: {'; '.join(rank_lines)}"
         )
 
-    def _read(self, kind: str, attempt: int) -> list[dict[str, Any] | None]:
+    def _read_entries(self, kind: str, attempt: int) -> list[dict[str, Any] | None]:
         """Return every rank's entry of this kind in the store, or None for a rank that wrote none.
 
         If all wrote, this takes only two requests, because there may be many ranks.
@@ -460,7 +462,7 @@ class Watch:
             return [json.loads(value) for value in self._store.multi_get(keys)]
         return [json.loads(self._store.get(k)) if self._store.check([k]) else None for k in keys]
 
-    def _dump(self) -> str:
+    def _dump_collectives(self) -> str:
         """Save the flight recorder's last collectives; return the end of a message, with their
         path.
         """

@@ -38,7 +38,7 @@ else:
     """Settings of all rules, one field per rule."""
 
 
-def read_watching(text: str) -> Watching:
+def parse_watching(text: str) -> Watching:
     """Parse the job's setting ``watch``, which is JSON; return the defaults if it is empty.
 
     Raises:
@@ -110,7 +110,7 @@ class Watcher:
         """Load the lines of a resumed training; their findings are not reported again."""
         self.history.lines += [line for line in lines[:-REPLAYED_LINES] if "loss" in line]
         for line in lines[-REPLAYED_LINES:]:
-            self._find_new(line)
+            self._find_new_findings(line)
         self._cold = True
 
     def add(self, line: Line) -> list[Event]:
@@ -118,14 +118,14 @@ class Watcher:
         if self._cold and "loss" in line:
             line = {name: v for name, v in line.items() if not name.endswith(TIMED_SUFFIXES)}
             self._cold = False
-        findings = self._find_new(line)
+        findings = self._find_new_findings(line)
         step = int(line["step"])
         return [
             Event(name, step, self.settings.get_settings(name).action, finding)
             for name, finding in findings
         ]
 
-    def _find_new(self, line: Line) -> list[tuple[str, Finding]]:
+    def _find_new_findings(self, line: Line) -> list[tuple[str, Finding]]:
         """Store a training line; return the findings to report: those of rules that were quiet."""
         if "loss" not in line:
             return []

@@ -167,7 +167,7 @@ class Start:
         }
 
 
-def read_start(text: str) -> StartFrom | None:
+def parse_start(text: str) -> StartFrom | None:
     """Parse the hyperparameter ``start_from``; return None if it is empty: fresh weights."""
     return parse_hyperparameter(StartFrom, "start_from", text) if text else None
 
@@ -189,7 +189,7 @@ def open_start(start_from: StartFrom, channel: Path) -> Start:
 def _open_model(start_from: StartFrom, channel: Path) -> Start:
     """Open the model in the channel, and check its SHA-256 if one is expected."""
     if start_from.hugging_face:
-        if not hugging_face_folder.is_folder(channel):
+        if not hugging_face_folder.has_config(channel):
             names = sorted(path.name for path in channel.iterdir())[:5] if channel.is_dir() else []
             raise DataError(
                 f"start_from.hugging_face {start_from.hugging_face}: holds no "
@@ -197,9 +197,9 @@ def _open_model(start_from: StartFrom, channel: Path) -> Start:
             )
         digest = hugging_face_folder.hash_folder(channel)
     else:
-        if not hugging_face_folder.find_archive(channel) and not hugging_face_folder.is_unpacked(
+        if not hugging_face_folder.find_archive(
             channel
-        ):
+        ) and not hugging_face_folder.has_unpacked_model(channel):
             raise DataError(
                 f"{channel / ARCHIVE}: is missing; start_from.model has to name a {ARCHIVE}, or "
                 "the folder with a train step's model"

@@ -374,7 +374,7 @@ def load_workload(name: str, config: Mapping[str, Any], assets: Path | None = No
     return _load_attribute(name, "workload", "Workload")(load_packing(name, config, assets))
 
 
-def read_settings(text: str) -> dict[str, Any]:
+def parse_settings(text: str) -> dict[str, Any]:
     """Parse a workload's settings as passed to a job: a JSON object.
 
     Raises:

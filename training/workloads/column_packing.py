@@ -49,7 +49,7 @@ class Packing:
             name: KINDS[column.kind].field(column) for name, column in self.columns.items()
         }
         self.info: dict[str, Any] = {"columns": {n: c.kind for n, c in self.columns.items()}}
-        self.codes = Codes()
+        self.codes = ColumnHasher()
 
     def files(self) -> Mapping[str, bytes]:
         """Return no files."""
@@ -214,7 +214,7 @@ TYPES: dict[str, Callable[[Column], pa.DataType]] = {
 }
 
 
-def record_type(column: Column) -> pa.DataType:
+def choose_record_type(column: Column) -> pa.DataType:
     """Return the Arrow type of a column's values in record batches."""
     return TYPES[column.kind](column)
 
@@ -296,7 +296,7 @@ class EncodedColumn:
         return self.codes[self.index]
 
 
-class Codes:
+class ColumnHasher:
     """Hashes of string columns; the values of a dictionary that occurs again are not hashed again.
 
     It does occur again: three splits share a batch's dictionary, and so do the batches of a Parquet

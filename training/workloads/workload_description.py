@@ -120,7 +120,7 @@ class WorkloadSpec:
     """The slice that is an example's input (``data.inputs``), or the first folder of the raw data,
     which ``shard.by_folder`` keeps apart."""
 
-    def sliced_by_input(self, config: Any) -> str | None:
+    def get_input_slice(self, config: Any) -> str | None:
         """Return ``folder_slice``, or None if that name has another meaning, such as a column."""
         names = self.slices(config)
         return self.folder_slice if names.count(self.folder_slice or "") == 1 else None

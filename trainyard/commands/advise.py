@@ -30,12 +30,12 @@ from trainyard.foresight.model_shapes import ADAPTED_BATCH, MODELS, TUNED_BATCH,
 from trainyard.foresight.question import (
     Offer,
     Question,
-    answer_file,
     choose_offers,
     filter_by_precision,
     parse_hours,
     parse_number,
     parse_usd,
+    predict_file,
 )
 from trainyard.foresight.setting import ENDS, Setting
 from trainyard.foresight.transformer_formulas import Shapes
@@ -178,16 +178,16 @@ def main(
     ``setting_of`` reads a job's setting; ``conclude`` is called with the advice after it was shown.
     """
     if rows is not None:
-        raise typer.Exit(0 if answer_file(rows, sys.stdout) else 1)
+        raise typer.Exit(0 if predict_file(rows, sys.stdout) else 1)
     if learn_from is not None:
         if setting_of is None:
             assert setting is not None  # noqa: S101 (the verb needs it)
             fixed_setting = _read_setting(setting)
             setting_of = lambda job: fixed_setting  # noqa: E731
         # Imported here, because it loads boto3, which nothing else here needs.
-        from trainyard.runs.training_speed import calibrate_forecasts
+        from trainyard.runs.training_speed import calibrate_predictions
 
-        for line in calibrate_forecasts(learn_from, setting_of):
+        for line in calibrate_predictions(learn_from, setting_of):
             console.print(line, highlight=False, markup=False)
         raise typer.Exit
     question: dict[str, Any] = {
@@ -217,7 +217,7 @@ def main(
         question["global_batch"] = global_batch or question["global_batch"]
     advice = advise(Question(**question, **_read_corrections(question["offers"])))
     if as_json:
-        print(json.dumps(advice_display.as_json(advice), indent=1))
+        print(json.dumps(advice_display.build_advice_json(advice), indent=1))
     else:
         console.print(render_advice(advice), highlight=False, markup=False)
     conclude(advice)
@@ -333,12 +333,12 @@ def _read_corrections(offers: Sequence[Offer]) -> dict[str, Any]:
     They are empty if the working directory has no calibration.
     """
     corrections = measured_corrections.read_measured_runs()
-    counts = {offer.machine.gpu: corrections.count(offer.machine.gpu) for offer in offers}
+    counts = {offer.machine.gpu: corrections.count_runs(offer.machine.gpu) for offer in offers}
     summary = ", ".join(f"{count} on {gpu}" for gpu, count in counts.items() if count)
     if not summary:
         return {}
     return {
-        "time": corrections.time,
+        "time": corrections.predict_time,
         "learned": f"Corrected by your own training runs: {summary} ({measured_corrections.PLACE})",
     }
 

@@ -24,7 +24,7 @@ import typer
 from rich.console import Console
 
 from trainyard.common.process import exclude_from_gc
-from trainyard.emulator.client_environment import list_foreign_variables
+from trainyard.emulator.client_environment import list_conflicting_variables
 from trainyard.emulator.containers.container_engine import Mode as ContainerMode
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.iam.authority import Mode
@@ -102,7 +102,7 @@ def main(
     with serve_endpoint(
         port, state, python, internet, keep_gb, verbose, no_capacity, **options
     ) as endpoint:
-        if names := _find_foreign_settings(endpoint):
+        if names := _list_overriding_variables(endpoint):
             print(f"unset {' '.join(names)}")
         for name, value in endpoint.env.items():
             print(f"export {name}={shlex.quote(value)}")
@@ -118,7 +118,7 @@ def _run_console(endpoint: Endpoint) -> Iterator[None]:
     environment = {
         name: os.environ[name]
         for name in os.environ
-        if name not in _find_foreign_settings(endpoint)
+        if name not in _list_overriding_variables(endpoint)
     }
     command = [sys.executable, "-m", "trainyard", "console"]
     with subprocess.Popen(command, env=environment | endpoint.env, stdout=sys.stderr) as process:
@@ -128,9 +128,9 @@ def _run_console(endpoint: Endpoint) -> Iterator[None]:
             process.terminate()
 
 
-def _find_foreign_settings(endpoint: Endpoint) -> list[str]:
+def _list_overriding_variables(endpoint: Endpoint) -> list[str]:
     """Return the environment variables that would override those of the endpoint."""
-    return list_foreign_variables(os.environ, endpoint.env)
+    return list_conflicting_variables(os.environ, endpoint.env)
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from trainyard.commands.run import parse_put
 from trainyard.definition_source import RegionOption, find_deployed_pipeline, read_definition
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import Answer, decide_equality
+from trainyard.equality.static_comparison import EqualityResult, decide_equality
 from trainyard.terminal import parse_pairs
 from trainyard.validate import refuse_errors
 from trainyard.validate.all_checks import JsonOption
@@ -71,7 +71,7 @@ def _load_definition_text(text: str, region: str | None) -> str:
     return find_deployed_pipeline(text, region).state.definition
 
 
-def format_answer(answer: Answer) -> list[str]:
+def format_answer(answer: EqualityResult) -> list[str]:
     """Return the answer as human-readable lines."""
     if cause := answer.cause:
         # If the cause belongs to no step, its empty name would leave two spaces.

@@ -16,7 +16,7 @@ import typer
 
 from trainyard import dashboards
 from trainyard.common.errors import ServiceError
-from trainyard.emulator.cloudwatch.metric_store import derive_token
+from trainyard.emulator.cloudwatch.metric_store import derive_scrape_token
 
 HOSTS = ("127.0.0.1", "localhost")
 
@@ -33,7 +33,7 @@ def main(
 
 
 def _find_emulator_token() -> str:
-    return derive_token(_find_emulator()[1])
+    return derive_scrape_token(_find_emulator()[1])
 
 
 def _find_emulator() -> tuple[str, str]:

@@ -23,7 +23,7 @@ from trainyard.commands.equal import format_answer as lines_of_answer
 from trainyard.commands.run import parse_put
 from trainyard.common import atomic_file
 from trainyard.common.errors import DefinitionError, RecipeError
-from trainyard.equality.static_comparison import Answer
+from trainyard.equality.static_comparison import EqualityResult
 from trainyard.migration.rewriting import Migration, migrate_script
 from trainyard.migration.signatures import (
     ComparisonSettings,
@@ -87,16 +87,16 @@ def main(
         )
         answer = prove_equality(old, migration.code, sides)
     if as_json:
-        print(json.dumps(_as_json(migration, calls, answer), indent=1))
+        print(json.dumps(_build_json(migration, calls, answer), indent=1))
     else:
         print("\n".join(_format_migration(script, old, migration, calls, answer)))
     if write:
-        atomic_file.write(script, migration.code.encode())
+        atomic_file.write_file(script, migration.code.encode())
     unproven = migration.remaining or calls.unfit or (calls.calls and not calls.sdk)
     raise typer.Exit(DIFFERENT if unproven or (answer and answer.cause) else 0)
 
 
-def _as_json(migration: Migration, calls: SignatureCheck, answer: Answer | None) -> dict:
+def _build_json(migration: Migration, calls: SignatureCheck, answer: EqualityResult | None) -> dict:
     """Return the result as the JSON object that --json prints."""
     rows = {
         "remaining": migration.remaining,
@@ -116,7 +116,11 @@ def _as_json(migration: Migration, calls: SignatureCheck, answer: Answer | None)
 
 
 def _format_migration(
-    script: Path, old: str, migration: Migration, calls: SignatureCheck, answer: Answer | None
+    script: Path,
+    old: str,
+    migration: Migration,
+    calls: SignatureCheck,
+    answer: EqualityResult | None,
 ) -> Iterator[str]:
     """Yield the result as human-readable lines: the diff, the remarks and the proof."""
     names = f"a/{script.name}", f"b/{script.name}"

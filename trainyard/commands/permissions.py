@@ -23,14 +23,14 @@ from trainyard.definition_source import (
     RegionOption,
     find_deployed_pipeline,
 )
-from trainyard.permissions.pipeline_subject import Subject, from_definition, from_file
+from trainyard.permissions.pipeline_subject import Subject, parse_subject, read_subject
 from trainyard.permissions.policy_answer import (
     CheckOption,
     EndpointsOption,
     JobRoleOption,
     RoleOption,
     TemplateOption,
-    print_answer,
+    print_permissions,
 )
 from trainyard.terminal import needs
 
@@ -68,7 +68,7 @@ def main(
     if subject:
         pipeline_subject = subject()
     elif definition:
-        pipeline_subject = from_file(
+        pipeline_subject = read_subject(
             definition,
             name=name,
             region=region or "",
@@ -79,7 +79,7 @@ def main(
     else:
         current = find_deployed_pipeline(str(pipeline), region)
         state = current.state
-        pipeline_subject = from_definition(
+        pipeline_subject = parse_subject(
             state.definition,
             f"pipeline {pipeline}",
             name=state.name,
@@ -91,4 +91,4 @@ def main(
         deliver(pipeline_subject)
     else:
         text = head.format(name=pipeline_subject.name)
-        print_answer(pipeline_subject, text, role, job_role, as_template, check, as_endpoints)
+        print_permissions(pipeline_subject, text, role, job_role, as_template, check, as_endpoints)

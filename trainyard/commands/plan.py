@@ -57,7 +57,7 @@ def main(
     subject: PlanSubject | None = None,
 ) -> None:
     """Show what updating a pipeline would change, and what its next run would do and cost."""
-    subject = subject or PlanSubject(lambda: _plan_of(definition, pipeline, region))
+    subject = subject or PlanSubject(lambda: _make_plan(definition, pipeline, region))
     plan = subject.make()
     if as_json:
         print(json.dumps(subject.as_json(plan), indent=1))
@@ -67,7 +67,7 @@ def main(
     raise typer.Exit(CHANGES if plan.current is None or plan.diff else 0)
 
 
-def _plan_of(definition: Path | None, pipeline: str | None, region: str | None) -> Plan:
+def _make_plan(definition: Path | None, pipeline: str | None, region: str | None) -> Plan:
     """Return the plan of a pipeline: with its deployed definition, or with the one in the file."""
     body = read_definition_text(definition, None if definition else pipeline, region)
     name = pipeline or (definition.stem if definition else "")

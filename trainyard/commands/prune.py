@@ -15,9 +15,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from trainyard.emulator.damaged_state import set_aside
+from trainyard.emulator.damaged_state import set_aside_damaged_documents
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.emulator.sagemaker.pruning import DAY, GB, plan_pruning, remove_planned
+from trainyard.emulator.sagemaker.pruning import DAY, GB, execute_pruning_plan, plan_pruning
 
 
 def main(
@@ -42,13 +42,13 @@ def main(
         console.print(f"{state}: there is no state of an emulator")
         return
     with closing(ObjectStore(state / "s3")) as store:
-        set_aside(state)
+        set_aside_damaged_documents(state)
         limit = None if gb is None else int(gb * GB)
         selection = plan_pruning(
             state, store, days * DAY, limit, include_cached=cached, inputs=inputs
         )
         if not dry_run:
-            remove_planned(selection, state, store)
+            execute_pruning_plan(selection, state, store)
     for unit in selection.units:
         creation_time = time.strftime("%Y-%m-%d %H:%M", time.localtime(unit.creation_time))
         console.print(f"{creation_time}  {unit.name}, {len(unit.jobs)} jobs")

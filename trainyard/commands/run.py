@@ -88,7 +88,7 @@ def main(
         for line in upload_run_files(create_client("s3"), puts):
             people.print(line, markup=False)
         start_time = datetime.now(UTC)
-        status = command_status = _run(command)
+        status = command_status = _run_command(command)
         # The command may have used several regions, each of which has executions of its own.
         for region in endpoint.app.worlds.names:
             with apply_environment(endpoint.env | {name: region for name in REGION_NAMES}):
@@ -96,12 +96,12 @@ def main(
                     _print_failures(start_time)
                 elif wait:
                     status = status or _wait_for_executions(start_time)
-        for line in describe_misses(endpoint.app.objects) if status else ():
+        for line in describe_missing_buckets(endpoint.app.objects) if status else ():
             people.print(line, markup=False)
     raise typer.Exit(status)
 
 
-def _run(command: list[str]) -> int:
+def _run_command(command: list[str]) -> int:
     """Run the command; return its exit status, or 128 + N if signal N ended it, as in a shell."""
     # Signals are for the child process. Until it exists, they are only recorded.
     early: list[int] = []
@@ -248,7 +248,7 @@ def upload_run_files(s3: Any, puts: list[Put]) -> Iterator[str]:
         yield f"put s3://{upload.bucket}/{upload.key}: {count} object{'s' * (count != 1)}"
 
 
-def describe_misses(objects: Any) -> list[str]:
+def describe_missing_buckets(objects: Any) -> list[str]:
     """Return messages about objects that were requested from buckets that do not exist here."""
     missing = [address for address in objects.missing_buckets if not objects.has_bucket(address[0])]
     names = [f"s3://{bucket}/{key}" if key else f"s3://{bucket}" for bucket, key in missing]

@@ -166,7 +166,7 @@ def write_draft(path: Path, *parts: str | bytes | memoryview) -> Draft:
     return draft
 
 
-def write(path: Path, *parts: str | bytes | memoryview) -> None:
+def write_file(path: Path, *parts: str | bytes | memoryview) -> None:
     """Replace ``path`` atomically by the parts (text as UTF-8). Its folder must exist."""
     write_draft(path, *parts).finish()
 

@@ -12,7 +12,7 @@ from typing import Any
 BLOCK = 2**20  # bytes per read
 
 
-def file_sha256(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
+def hash_file(path: Path, advance: Callable[[int], None] = lambda size: None) -> str:
     """Return the SHA-256 of a file's content, in hexadecimal.
 
     Args:
@@ -32,21 +32,21 @@ def file_sha256(path: Path, advance: Callable[[int], None] = lambda size: None) 
 def hash_existing_file(path: Path) -> str | None:
     """Return the SHA-256 of a file's content, or None if the file does not exist."""
     try:
-        return file_sha256(path)
+        return hash_file(path)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
 
 
-def lines_sha256(lines: Iterable[str]) -> str:
+def hash_lines(lines: Iterable[str]) -> str:
     """Return the SHA-256 of lines joined by newlines."""
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def files_sha256(hashes: Mapping[str, str]) -> str:
+def combine_file_hashes(hashes: Mapping[str, str]) -> str:
     """Return one SHA-256 for several files ({name: hash}): that of ``sha256sum``'s output lines."""
-    return lines_sha256(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
+    return hash_lines(f"{digest}  {name}" for name, digest in sorted(hashes.items()))
 
 
-def json_sha256(value: Any) -> str:
+def hash_json(value: Any) -> str:
     """Return the SHA-256 of a JSON value. The order of an object's keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

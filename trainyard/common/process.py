@@ -28,10 +28,10 @@ def die_with_parent() -> None:
         # The parent may have died while this process was starting.
         if not parent.is_alive():
             os._exit(1)
-        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_after_parent, args=(parent,), daemon=True).start()
 
 
-def _end_after(parent: BaseProcess) -> None:
+def _exit_after_parent(parent: BaseProcess) -> None:
     """End this process after the parent has ended."""
     parent.join()
     os._exit(1)

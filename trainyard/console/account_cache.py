@@ -43,7 +43,7 @@ _DEFAULT_NAME = re.compile(r"execution-\d{13}")
 """Display name that SageMaker gives an execution if the user gives none."""
 
 
-def run_title(pipeline: str, name: str, start_time: datetime | None, execution: str) -> str:
+def format_run_title(pipeline: str, name: str, start_time: datetime | None, execution: str) -> str:
     """Return the name that the user gave the execution, or its pipeline and start time."""
     if name and name != execution and not _DEFAULT_NAME.fullmatch(name):
         return name
@@ -70,7 +70,7 @@ class Snapshot:
     def format_title(self, pipeline: str, execution: str) -> str:
         """Return the name that the user gave the execution, or its pipeline and time."""
         name = self.described.get("PipelineExecutionDisplayName", "")
-        return run_title(pipeline, name, self.described.get("CreationTime"), execution)
+        return format_run_title(pipeline, name, self.described.get("CreationTime"), execution)
 
 
 class _Answer:
@@ -151,7 +151,9 @@ class Account:
                 answer.until = time.monotonic() + (self.seconds if lifetime is None else lifetime)
             return cast(Result, answer.value)
 
-    def read_later(self, key: Hashable, read: Callable[[], Result], instead: Result) -> Result:
+    def read_in_background(
+        self, key: Hashable, read: Callable[[], Result], instead: Result
+    ) -> Result:
         """Call ``read`` once for ``key``, in the background, and return its result.
 
         Until the result is known, return ``instead``, and make the browser ask for the page again.
@@ -166,26 +168,26 @@ class Account:
         # Outside of the lock, because a patient page waits here for the result.
         if self._patient or future.done():
             return cast(Result, future.result())
-        ask_again()
+        mark_unfinished()
         return instead
 
     def close(self) -> None:
         """Cancel the background reads that have not started. Further ones will fail."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def forget(self) -> None:
+    def clear_cache(self) -> None:
         """Clear the cache. To be called after something was changed."""
         with self._lock:
             self._answers.clear()
 
     def find_execution_arn(self, pipeline: str, execution: str) -> str:
         """Return the ARN of the execution with that id."""
-        description = self.ask("describe_pipeline", PipelineName=pipeline)
+        description = self.call_sagemaker("describe_pipeline", PipelineName=pipeline)
         if not (arn := description.get("PipelineArn")):
             raise ServiceError(f"the service does not return the ARN of pipeline {pipeline}")
         return f"{arn}/execution/{execution}"
 
-    def ask(
+    def call_sagemaker(
         self, operation: str, seconds: float | Callable[[Any], float] | None = None, **request: Any
     ) -> dict[str, Any]:
         """Return SageMaker's response to a Describe or List operation, from the cache if recent."""
@@ -229,7 +231,7 @@ class Account:
         run = self.find_execution(pipeline, execution)
         return self.read_cached(
             ("snapshot", run.arn),
-            lambda: Snapshot(run.describe(), tuple(run.steps())),
+            lambda: Snapshot(run.describe(), tuple(run.list_steps())),
             lambda snapshot: (
                 max(SETTLED_SECONDS, self.seconds) if snapshot.is_ended else self.seconds
             ),
@@ -243,7 +245,9 @@ class Account:
         # The description of a job that has ended never changes, because a retry starts another job.
         is_over = step.ended is not None
         lifetime = A_DAY if is_over else 2 * self.seconds
-        return self.ask(f"describe_{xform_name(kind)}", lifetime, **{f"{kind}Name": name})
+        return self.call_sagemaker(
+            f"describe_{xform_name(kind)}", lifetime, **{f"{kind}Name": name}
+        )
 
     def describe_charged(self, step: Step) -> dict[str, Any]:
         """Return the description of what the step is charged for.
@@ -260,7 +264,7 @@ class Account:
         )
 
 
-def find_account() -> Account:
+def get_account() -> Account:
     """Return the account of the current request."""
     return cast(Account, current_app.extensions["trainyard-account"])
 
@@ -270,13 +274,13 @@ def _format_operation(operation: str, request: Mapping[str, Any]) -> str:
     return " ".join([*operation.split("_"), *map(str, request.values())])
 
 
-def read_items(read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+def read_concurrently(read: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
     """Call ``read`` for each item, several at a time; return the results in order."""
     with ThreadPoolExecutor(THREADS) as threads:
         return list(threads.map(read, items))
 
 
-def ask_again() -> None:
+def mark_unfinished() -> None:
     """Mark the current page as unfinished, so that the browser soon requests it again."""
     g.unfinished = True
 
@@ -303,7 +307,7 @@ def make_page_response(
 
     If ``goes_on``, the browser asks again later, as it does while a part is being read.
     """
-    poll = int(1000 * max(EVERY, find_account().seconds)) if goes_on or g.get("unfinished") else 0
+    poll = int(1000 * max(EVERY, get_account().seconds)) if goes_on or g.get("unfinished") else 0
     digest = _hash_html(f"{poll}{fragments}")
     if request.if_none_match.contains(digest):
         return Response(status=304)

@@ -44,7 +44,7 @@ class Panel:
 Panels = Sequence[Panel]
 
 
-def read_panels(
+def render_panels(
     panels: Iterable[Panel], execution: Execution, steps: Mapping[str, Step]
 ) -> tuple[Markup, ...]:
     """Return the HTML of each panel of an execution."""
@@ -122,12 +122,12 @@ class Application:
 NONE = Application()
 
 
-def find_application() -> Application:
+def get_application() -> Application:
     """Return the application of the current request."""
     return cast(Application, current_app.extensions["trainyard-application"])
 
 
 def find_owner(action: str, description: Description) -> Owner | None:
     """Return the owner of the action on that resource, or None if no application owns it."""
-    owners = (o for o in find_application().owners if o.action == action and o.owns(description))
+    owners = (o for o in get_application().owners if o.action == action and o.owns(description))
     return next(owners, None)

@@ -33,7 +33,7 @@ def write_frozen_page(
     arn: str, out: Path, panels: Panels = (METRICS,), region: str | None = None
 ) -> None:
     """Write the page of an execution to ``out``, atomically."""
-    atomic_file.write(out, render_page(arn, panels, region))
+    atomic_file.write_file(out, render_page(arn, panels, region))
 
 
 def render_page(arn: str, panels: Panels = (METRICS,), region: str | None = None) -> str:

@@ -39,7 +39,7 @@ class Node:
     step: Step | None = None  # the execution's step; None if it has not begun
 
     @property
-    def said(self) -> str:
+    def status_text(self) -> str:
         """Return the status as text, with ``cached`` or ``reused`` for a reused result."""
         word = WORDS.get(self.status, self.status)
         if self.step is None:

@@ -196,7 +196,9 @@ class Reader:
 
 def describe_training(account: Account, job: str) -> dict[str, Any]:
     """Return the response of DescribeTrainingJob."""
-    return account.ask("describe_training_job", max(2.0, account.seconds), TrainingJobName=job)
+    return account.call_sagemaker(
+        "describe_training_job", max(2.0, account.seconds), TrainingJobName=job
+    )
 
 
 def read_metrics(account: Account, job: str) -> Metrics:

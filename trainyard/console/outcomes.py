@@ -36,7 +36,7 @@ class Champion:
     before: str | None
 
 
-def group_and_version(arn: str) -> tuple[str, str]:
+def split_package_arn(arn: str) -> tuple[str, str]:
     """Return (group, version) of a package's ARN, or (``-``, name) if it has no group."""
     _, _, rest = arn.partition(":model-package/")
     group, slash, version = (rest or arn).partition("/")
@@ -69,14 +69,16 @@ def describe_package(account: Account, package: str) -> dict[str, Any]:
 
     ``package`` is an ARN, or the name of a package without a group.
     """
-    return account.ask("describe_model_package", ModelPackageName=package)
+    return account.call_sagemaker("describe_model_package", ModelPackageName=package)
 
 
 def find_package_arn(account: Account, group: str, version: str) -> str:
     """Return the ARN of a package by its group and version, or its name if it has no group."""
     if group == NO_GROUP:
         return version
-    description = account.ask("describe_model_package_group", 60, ModelPackageGroupName=group)
+    description = account.call_sagemaker(
+        "describe_model_package_group", 60, ModelPackageGroupName=group
+    )
     of_group: str = description["ModelPackageGroupArn"]
     return f"{of_group.replace(':model-package-group/', ':model-package/', 1)}/{version}"
 
@@ -100,7 +102,7 @@ def read_package_metrics(account: Account, package: Mapping[str, Any]) -> dict[s
     return dict(list(numbers.items())[:MOST])
 
 
-def find_decision(package: Mapping[str, Any]) -> tuple[str, Any]:
+def find_last_change(package: Mapping[str, Any]) -> tuple[str, Any]:
     """Return (user, time) of the package's last change; the user is "" if AWS returns none."""
     user = package.get("LastModifiedBy") or {}
     user_name = user.get("UserProfileName") or (user.get("IamIdentity") or {}).get("Arn") or ""
@@ -175,7 +177,7 @@ _SETTING = re.compile(
 _HELD_OUT = re.compile(r"eval|valid|test|report", re.IGNORECASE)
 
 
-def rank_importance(name: str) -> tuple[int, bool, int]:
+def make_importance_key(name: str) -> tuple[int, bool, int]:
     """Return a sort key for a metric's name.
 
     Metrics of quality come first, and settings and counts last. Within each of these, held-out
@@ -187,7 +189,7 @@ def rank_importance(name: str) -> tuple[int, bool, int]:
 
 def sort_by_importance(names: Iterable[str]) -> list[str]:
     """Sort names of metrics by importance. Equally important ones keep their order."""
-    return sorted(names, key=rank_importance)
+    return sorted(names, key=make_importance_key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +258,7 @@ def _judge_package(account: Account, package: str | None) -> Outcome | None:
     values = read_package_metrics(account, describe_package(account, package))
     name = next(iter(sort_by_importance(values)), "")
     result = Outcome(metric=name, value=values.get(name), verdict="registered")
-    group = group_and_version(package)[0]
+    group = split_package_arn(package)[0]
     best = find_champion(account, group).arn if group != "-" else None
     if best and best != package:
         result = replace(

@@ -38,7 +38,7 @@ from trainyard.runs.run_values import (
 )
 from trainyard.runs.why.diagnosis import Cause
 from trainyard.runs.why.read_evidence import find_cause
-from trainyard.secrets import find_secrets
+from trainyard.secrets import iter_secret_paths
 
 UNCHANGING = 3_600.0  # seconds for which data that cannot change are cached
 
@@ -50,7 +50,7 @@ class RunDefinition:
     document: Mapping[str, Any]
     parameters: Mapping[str, Any]  # name to value, converted to the parameter's type
 
-    def step(self, name: str) -> StepDefinition | None:
+    def find_step(self, name: str) -> StepDefinition | None:
         """Return the step with that name; None if the definition has none.
 
         If ``name`` is ``<body>-<index>``, an iteration of a loop, return the step of its body.
@@ -114,7 +114,7 @@ class StepView:
     def step_definition(self) -> StepDefinition | None:
         """The step in the definition; None if that cannot be read, or does not contain the step."""
         try:
-            return self.run_definition.step(self.name)
+            return self.run_definition.find_step(self.name)
         except ServiceError:
             return None
 
@@ -149,7 +149,7 @@ class StepView:
         return self.account.read_cached(key, lambda: find_cause(self.execution, step), lifetime)
 
 
-def run_values(view: StepView) -> RunValues:
+def make_run_values(view: StepView) -> RunValues:
     """Return the scope that resolves expressions to the values of the step's execution."""
     account = view.account
 
@@ -187,7 +187,7 @@ def resolve_entry(step: language.Step, values: RunValues) -> dict[str, Any]:
 def redact_value(value: Any) -> Any:
     """Return a copy that may be shown: secrets are hidden, unknown values replaced by a text."""
     public_value = _replace_unknowns(copy.deepcopy(value))
-    for path in list(find_secrets(public_value)):
+    for path in list(iter_secret_paths(public_value)):
         holder = public_value
         for key in path[:-1]:
             holder = holder[key]
@@ -264,7 +264,9 @@ def _list_job_names(account: Account, resource: Resource, others: set[str]) -> l
     if clash:
         return [resource.name]
     order = {"SortBy": "CreationTime", "SortOrder": "Descending", "MaxResults": 100}
-    listing = account.ask(f"list_{xform_name(resource.kind)}s", NameContains=prefix, **order)
+    listing = account.call_sagemaker(
+        f"list_{xform_name(resource.kind)}s", NameContains=prefix, **order
+    )
     summaries = listing.get(f"{resource.kind}Summaries", [])
     names = [summary.get(f"{resource.kind}Name", "") for summary in summaries]
     # The listing has the newest job first; NameContains also finds longer names.
@@ -316,17 +318,19 @@ class UsedUri:
     uri: str
 
 
-def list_places(description: Mapping[str, Any], job: str = "") -> list[UsedUri]:
+def list_used_uris(description: Mapping[str, Any], job: str = "") -> list[UsedUri]:
     """Return every S3 URI in a step's description, inputs first.
 
     Args:
         description: the job's own description, or the step's arguments.
         job: name of the job: a training job writes into a folder of that name.
     """
-    return sorted(islice(_iter_places(description, job), PLACES), key=lambda used_uri: used_uri.use)
+    return sorted(
+        islice(_iter_used_uris(description, job), PLACES), key=lambda used_uri: used_uri.use
+    )
 
 
-def _iter_places(description: Mapping[str, Any], job: str) -> Iterator[UsedUri]:
+def _iter_used_uris(description: Mapping[str, Any], job: str) -> Iterator[UsedUri]:
     """Iterate over the S3 URIs in a description, each one once per use (input or output)."""
     pairs = set()
     # ``flatten_fields`` takes JSON types only; a time contains no URI, so its text is good enough.
@@ -361,7 +365,7 @@ class Trials:
 
 def list_trials(account: Account, tuning_job: str) -> Trials:
     """Return the first ``TRAININGS`` training jobs that a tuning job started, the best first."""
-    answer = account.ask(
+    answer = account.call_sagemaker(
         "list_training_jobs_for_hyper_parameter_tuning_job",
         HyperParameterTuningJobName=tuning_job,
         MaxResults=TRAININGS,

@@ -114,7 +114,9 @@ def prepare_environment(url: str, state: Path, keys: tuple[str, str]) -> dict[st
     return values
 
 
-def list_foreign_variables(outer: Mapping[str, str], replacements: Mapping[str, str]) -> list[str]:
+def list_conflicting_variables(
+    outer: Mapping[str, str], replacements: Mapping[str, str]
+) -> list[str]:
     """Return the names of the variables in ``outer`` that must not reach a client together with
     ``replacements``: real credentials, and settings that lead elsewhere (a profile, a session
     token, an endpoint for one service).
@@ -128,7 +130,7 @@ def apply_environment(replacements: Mapping[str, str]) -> Iterator[None]:
     """Set ``replacements``, and unset the variables that lead to AWS, in this process's environment
     inside the ``with`` block.
     """
-    names = {*replacements, *list_foreign_variables(os.environ, replacements)}
+    names = {*replacements, *list_conflicting_variables(os.environ, replacements)}
     before = {name: os.environ[name] for name in names if name in os.environ}
     try:
         for name in before:
@@ -142,7 +144,7 @@ def apply_environment(replacements: Mapping[str, str]) -> Iterator[None]:
 
 
 def _write_empty(path: Path) -> str:
-    atomic_file.write(path, b"")
+    atomic_file.write_file(path, b"")
     return str(path)
 
 
@@ -196,4 +198,4 @@ def grant_access(aws: Aws, role: str, is_isolated: bool) -> Iterator[Access | No
     try:
         yield Access(aws, loan)
     finally:
-        aws.keys.take_back(loan)
+        aws.keys.revoke_loan(loan)

@@ -42,7 +42,7 @@ _KINDS = {  # path pattern of documents to the keys that they must have
 }
 
 
-def check_writable(state: Path) -> None:
+def prepare_state_directory(state: Path) -> None:
     """Create the state directory, and deny other users access to it, because it contains secrets
     and all objects.
 
@@ -69,7 +69,7 @@ def is_disk_full(failure: BaseException) -> bool:
     return isinstance(failure, OSError) and failure.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def set_aside(state: Path) -> None:
+def set_aside_damaged_documents(state: Path) -> None:
     """Move aside every unreadable document below ``state``, with the files that cannot be used
     without it.
     """
@@ -82,7 +82,7 @@ def set_aside(state: Path) -> None:
                     _move_damaged_state(root, path, damage)
 
 
-def refuse_pruning(state: Path) -> None:
+def check_pruning_allowed(state: Path) -> None:
     """Raise EmulatorError if documents have been set aside, because they may refer to what pruning
     would delete.
     """

@@ -59,9 +59,9 @@ class Server(ThreadedWSGIServer):
 
         The socket may belong to another network, which is that of a job.
         """
-        threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
+        threading.Thread(target=self._accept_connections, args=(listening,), daemon=True).start()
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept_connections(self, listening: socket.socket) -> None:
         """Accept and serve connections until the socket is shut down or closed."""
         while True:
             try:
@@ -148,7 +148,7 @@ class Handler(WSGIRequestHandler):
         finally:
             if hasattr(parts, "close"):
                 parts.close()
-        self._drain(body)
+        self._drain_body(body)
 
     def _open_body(self, environ: dict) -> LimitedStream | None:
         """Return the body as a stream that ends after Content-Length bytes. Return None for a
@@ -178,7 +178,7 @@ class Handler(WSGIRequestHandler):
             for part in parts:
                 self.wfile.write(part)
 
-    def _drain(self, body: LimitedStream | None) -> None:
+    def _drain_body(self, body: LimitedStream | None) -> None:
         """Read the rest of the body to keep the connection open. Close it if the rest is long."""
         if body is None or self.close_connection:
             return

@@ -46,7 +46,7 @@ class Aws:
         self._clients: dict[tuple[str, str, str], Any] = {}
         self._lock = threading.Lock()
 
-    def serve(self, url: str, admit: Callable[[socket.socket], None]) -> None:
+    def set_endpoint(self, url: str, admit: Callable[[socket.socket], None]) -> None:
         """Set the endpoint's ``url``, and the function ``admit``, which serves the connections
         to a socket.
         """

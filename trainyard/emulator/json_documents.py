@@ -14,7 +14,7 @@ from trainyard.common import atomic_file
 def write_json(path: Path, document: Any) -> None:
     """Replace ``path`` atomically. Only one thread at a time may write to the same path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.write(path, json.dumps(document, indent=1))
+    atomic_file.write_file(path, json.dumps(document, indent=1))
 
 
 def read_json(path: Path) -> Any:

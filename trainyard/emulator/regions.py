@@ -132,7 +132,7 @@ class Worlds:
         self._worlds: dict[tuple[str, str], World] = {}
         self._lock = threading.RLock()
         self._serves = self._is_closed = False
-        aws.authority.group_policy = self._group_policy
+        aws.authority.group_policy = self._find_group_policy
         EXISTING.clear()
         for number in [ACCOUNT, *sorted(path.name for path in (state / ACCOUNTS).glob("*/"))]:
             EXISTING.add(number)
@@ -171,7 +171,7 @@ class Worlds:
                     world.sagemaker.begin()
             return self._worlds[world_key]
 
-    def open(self, number: str) -> None:
+    def create_account(self, number: str) -> None:
         """Create the account with that number if it does not exist."""
         with enter_scope(read_region(), number):
             self.get_world()
@@ -184,7 +184,7 @@ class Worlds:
         with enter_scope(read_region(), number):
             return self.get_world()
 
-    def _group_policy(self, arn: str) -> str | None:
+    def _find_group_policy(self, arn: str) -> str | None:
         """Return the resource policy of the model package group with that ARN."""
         with enter_scope(parse_region(arn), parse_account(arn)):
             return self.get_world().registry.find_policy(arn)

@@ -193,7 +193,9 @@ def sort_items(
     return result[::-1] if descending else result
 
 
-def is_listed(request: dict, name: str, creation_time: float, modification_time: float) -> bool:
+def passes_list_filters(
+    request: dict, name: str, creation_time: float, modification_time: float
+) -> bool:
     """Return whether an item passes the filters by name and time in a List... request."""
     return (
         request.get("NameContains", "").lower() in name.lower()

@@ -109,7 +109,7 @@ def _compile_pattern(pattern: str) -> re.Pattern:
 _CLASSES = {"L": r"\w", "N": r"\d", "Z": r"\s"}
 
 
-def refuse_choice(shape: str, location: str, value: str) -> None:
+def check_enum_value(shape: str, location: str, value: str) -> None:
     """Raise ``ValidationException`` if ``value`` is not one of the values of an enum shape."""
     for broken in _iter_violations(load_service_model().shape_for(shape), value, location):
         raise ApiError("ValidationException", f"1 validation error detected: {broken}")

@@ -155,7 +155,7 @@ def verify_signature(
             )
         return _verify_signature(request, match, match["names"], match["signature"], date, secret)
     if {"AWSAccessKeyId", "Signature", "Expires"} <= query.keys():
-        _check_version_2(request, secret, now)
+        _verify_version_2_url(request, secret, now)
         return RequestSignature("s3", query["AWSAccessKeyId"])
     if header:
         raise RequestRefusal(
@@ -174,7 +174,7 @@ def check_session(request: Request, key: str, keys: Keys) -> None:
 
     Raises :class:`RequestRefusal`.
     """
-    if reason := keys.explain_end(key):
+    if reason := keys.explain_expiry(key):
         raise RequestRefusal(
             "ended", f"The security token included in the request is expired: {reason}"
         )
@@ -238,7 +238,9 @@ def _check_payload(
         raise _make_mismatch_error()
 
 
-def _check_version_2(request: Request, secret: Callable[[str], str | None], now: float) -> None:
+def _verify_version_2_url(
+    request: Request, secret: Callable[[str], str | None], now: float
+) -> None:
     """Check a URL presigned with version 2, as boto3 does in us-east-1 without s3v4."""
     query = request.args
     credentials = _find_credentials(query["AWSAccessKeyId"], secret)

@@ -28,7 +28,7 @@ class Rest:
     ) -> Response:
         """Perform the request with one of ``operations``. Refuse any other operation."""
         try:
-            operation, path = self.find(request)
+            operation, path = self.find_operation(request)
             if operation is None:
                 message = f"{self._service} has no operation {request.method} {request.path}"
                 raise ApiError("UnknownOperationException", message, 404)
@@ -37,11 +37,11 @@ class Rest:
                 raise ApiError("UnknownOperationException", message)
             parameters = _parse_parameters(operation, request, path)
             check_shape(operation, parameters)
-            return self._write(operation, operations[operation.name](parameters))
+            return self._build_response(operation, operations[operation.name](parameters))
         except ApiError as failure:
             return _make_error_response(failure)
 
-    def find(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
+    def find_operation(self, request: Request) -> tuple[OperationModel | None, dict[str, str]]:
         """Return (operation with the request's method and path, parameters in the path).
 
         Return (None, {}) if there is none.
@@ -52,7 +52,7 @@ class Rest:
                 return operation, match.groupdict()
         return None, {}
 
-    def _write(self, model: OperationModel, answer: dict) -> Response:
+    def _build_response(self, model: OperationModel, answer: dict) -> Response:
         """Return the answer's members where the model puts them: headers, status, payload or
         JSON.
         """
@@ -171,7 +171,7 @@ def _convert_scalar(values: list[str], shape: Shape) -> Any:
     return values[0]
 
 
-def parse_list(form: Mapping[str, str], name: str) -> list[Any]:
+def parse_form_list(form: Mapping[str, str], name: str) -> list[Any]:
     """Return the list ``name`` of strings or dictionaries in a form (``Tags.member.1.Key``)."""
     items: dict[int, Any] = {}
     for key, value in form.items():

@@ -30,7 +30,7 @@ from trainyard.emulator.client_environment import announce_endpoint, prepare_env
 from trainyard.emulator.cloudwatch import metric_store
 from trainyard.emulator.containers import container_engine
 from trainyard.emulator.containers.isolation import check_can_run
-from trainyard.emulator.containers.node import OWN_PYTHON, check_python
+from trainyard.emulator.containers.node import OWN_PYTHON, resolve_python
 from trainyard.emulator.http_server import UNDERSCORE_HEADERS, Server
 from trainyard.emulator.iam import access_keys, account_policies, service_calls
 from trainyard.emulator.iam.access_keys import Keys
@@ -62,8 +62,8 @@ from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.s3.upload_body import SIGNATURE_KEY
 from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer
 from trainyard.emulator.services import moto_operations
-from trainyard.emulator.services.moto_app import Moto, query_error, refuse_operation
-from trainyard.emulator.services.moto_operations import list_dropped_members
+from trainyard.emulator.services.moto_app import Moto, make_query_error, refuse_operation
+from trainyard.emulator.services.moto_operations import list_ignored_members
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.permissions.policy_documents import Policy
 
@@ -177,7 +177,7 @@ class App:
             return Response(json.dumps(loan.to_document()), content_type="application/json")
         if request.method == "OPTIONS":
             return self._s3.refuse_preflight(request)
-        if metric_store.is_scrape(request):
+        if metric_store.is_scrape_request(request):
             return metric_store.answer_scrape(request, self.keys.own_pair[1], self.worlds.metrics)
         try:
             signature = verify_signature(request, self._find_secret)
@@ -194,16 +194,16 @@ class App:
                 if wrong := self._tokens.find_request_error(request, signature.key):
                     return _answer_denial(request, "sts", wrong)
                 # An account is created when its entry role is assumed for the first time.
-                number = access_keys.find_account(request.values.get("RoleArn", ""))
+                number = access_keys.find_entry_role_account(request.values.get("RoleArn", ""))
                 if number and read_account() == ACCOUNT:
-                    self.worlds.open(number)
+                    self.worlds.create_account(number)
             if denial := find_denial(self.aws.authority, self.keys, request, signature):
                 return _answer_denial(request, signature.service, denial)
             return self._serve(request, signature)
 
     def _find_secret(self, access_key: str) -> str | None:
         """Return the secret of a key; None if the key, or its user in IAM, does not exist."""
-        if self.keys.is_user(access_key) and not self._find_caller(access_key):
+        if self.keys.is_user_key(access_key) and not self._find_caller(access_key):
             return None
         return self.keys.find_secret(access_key)
 
@@ -243,11 +243,11 @@ class App:
         stack_resources.Answering.call = staticmethod(self._answer_sagemaker)
         try:
             if request.form.get("TemplateURL"):
-                request = stack_resources.with_body(request, self.objects)
+                request = stack_resources.inline_template(request, self.objects)
         except ApiError as failure:
-            return query_error("ValidationError", f"TemplateURL: {failure.message}")
+            return make_query_error("ValidationError", f"TemplateURL: {failure.message}")
         if name := stack_resources.find_missing_change_set(request):
-            return query_error("ChangeSetNotFound", f"ChangeSet [{name}] does not exist", 404)
+            return make_query_error("ChangeSetNotFound", f"ChangeSet [{name}] does not exist", 404)
         response = self._answer_other("cloudformation", request)
         if response.status_code >= 400 and request.form.get("Action") in CREATES:
             stack_resources.roll_back_stack(request.form.get("StackName", ""))
@@ -257,7 +257,7 @@ class App:
         """Answer a request to one of moto's services."""
         if reason := moto_operations.find_refused_operation(service, request):
             return refuse_operation(request, f"It would need {reason[1]}.", reason[0])
-        if service == "iam" and (names := list_dropped_members(request)):
+        if service == "iam" and (names := list_ignored_members(request)):
             return refuse_operation(
                 request, f"{', '.join(names)} would have no effect: leave it out."
             )
@@ -322,14 +322,14 @@ def serve_emulator(
         EmulatorError: the port or the state directory is in use, or no job could run in that
             directory or with that interpreter.
     """
-    state, python = state.resolve(), check_python(python)
+    state, python = state.resolve(), resolve_python(python)
     check_can_run(state, python, internet)
-    damaged_state.check_writable(state)
+    damaged_state.prepare_state_directory(state)
     with contextlib.ExitStack() as stack:  # closed in reverse order
-        stack.enter_context(container_engine.use_mode(containers))
+        stack.enter_context(container_engine.use_container_mode(containers))
         objects = stack.enter_context(contextlib.closing(ObjectStore(state / "s3")))
-        damaged_state.set_aside(state)
-        container_engine.remove_remains(state)
+        damaged_state.set_aside_damaged_documents(state)
+        container_engine.remove_leftover_containers(state)
         if prepare:
             prepare(state, objects)
         app = App(state, objects, make_sagemaker or _load_sagemaker(python))
@@ -340,7 +340,7 @@ def serve_emulator(
         stack.callback(app.worlds.close)  # before the store, because stopping jobs may still save
         server = Server(app, port)
         url = f"http://127.0.0.1:{server.port}"
-        app.aws.serve(url, server.serve_socket)
+        app.aws.set_endpoint(url, server.serve_socket)
         server.start()
         serving.callback(server.stop)
         # Only now that the endpoint serves: resumed executions call it as clients.
@@ -387,7 +387,7 @@ def _answer_unauthorized(request: Request, error: RequestRefusal) -> Response:
     named_s3 = scope is not None and scope["service"].lower() == "s3"
     if not named_s3 and (form or "Action" in request.args):
         failure = error.to_api_error(1)
-        return query_error(failure.code, failure.message, failure.status)
+        return make_query_error(failure.code, failure.message, failure.status)
     s3 = named_s3 or (not scope and "X-Amz-Target" not in request.headers)
     return (
         operation_routes.make_error_response(error.to_api_error(0), request.path)
@@ -401,7 +401,7 @@ def _answer_denial(request: Request, service: str, denial: ApiError) -> Response
     if service == "s3":
         return operation_routes.make_error_response(denial, request.path)
     if "Action" in request.values:
-        return query_error(denial.code, denial.message, denial.status)
+        return make_query_error(denial.code, denial.message, denial.status)
     return _make_error_response(ApiError("AccessDeniedException", denial.message, denial.status))
 
 

@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.expressions import (
     GET,
     JOIN,
     ExpressionError,
     Reference,
-    as_text,
+    format_join_value,
     is_expression,
     iter_known_references,
     look_up_path,
     parse_get,
 )
-from trainyard.language.step_types import step_type
-from trainyard.runs.run_differences import STAMP, is_code, is_submitted
+from trainyard.language.step_types import get_step_type
+from trainyard.runs.run_differences import STAMP, is_code, is_code_variable
 
 CodeDigest = Callable[[str], str | None]
 """Function that maps the URI of code to a digest of its files; None if they are not known."""
@@ -64,7 +64,7 @@ COSMETIC = ("DisplayName", "Description")
 
 
 @dataclass(frozen=True, slots=True)
-class Normal:
+class NormalForm:
     """The normal form of a definition."""
 
     top: Mapping[str, Any]
@@ -78,12 +78,12 @@ class Normal:
     work: descriptions, tags and the location of code."""
 
 
-def normalise_definition(
+def normalize_definition(
     document: Mapping[str, Any],
     parameters: Mapping[str, Mapping[str, Any]],
     constants: Mapping[str, Any],
     digest: CodeDigest,
-) -> Normal:
+) -> NormalForm:
     """Return the normal form of a definition.
 
     Args:
@@ -96,13 +96,15 @@ def normalise_definition(
     before = _find_ancestors(step_list)
     folding = _Folding(constants, {step.name: step for step in step_list})
     outputs = {
-        step.name: list(iter_output_places(folding.fold(step.own_arguments)))
-        if step_type(step.type).job
+        step.name: list(iter_output_uris(folding.fold(step.own_arguments)))
+        if get_step_type(step.type).job
         else []
         for step in step_list
     }
     # Set only after the outputs are folded: their locations must still contain the times.
-    folding.generated_names = _find_generated([uri for uris in outputs.values() for uri in uris])
+    folding.generated_names = _map_timestamped_uris(
+        [uri for uris in outputs.values() for uri in uris]
+    )
     # A step has more ancestors than each step that it waits for: this order is topological.
     step_list.sort(key=lambda step: len(before[step.name]))
     sorts = not any(
@@ -118,10 +120,10 @@ def normalise_definition(
             cosmetics[step.name]["generated locations of outputs"] = stamped_places
         rules = Rules(digest, sorts, cosmetics[step.name])
         steps[step.name] = _normalize_step(step, before[step.name], folding, rules)
-    return Normal(folding.fold(top), parameters, steps, cosmetics)
+    return NormalForm(folding.fold(top), parameters, steps, cosmetics)
 
 
-def iter_output_places(job: Mapping[str, Any]) -> Iterator[str]:
+def iter_output_uris(job: Mapping[str, Any]) -> Iterator[str]:
     """Iterate over the constant URIs of a processing or transform job's outputs.
 
     The URIs have no slash at the end. ``job`` is the job's request or its description.
@@ -132,7 +134,7 @@ def iter_output_places(job: Mapping[str, Any]) -> Iterator[str]:
     yield from (uri.rstrip("/") for uri in uris if isinstance(uri, str))
 
 
-def _find_generated(uris: Sequence[str]) -> dict[str, str]:
+def _map_timestamped_uris(uris: Sequence[str]) -> dict[str, str]:
     """Return a mapping of output URIs to the same URIs with ``{time}`` for the SDK's timestamp.
 
     URIs without a timestamp are left out. Return an empty mapping if two URIs differ only in their
@@ -179,10 +181,10 @@ def _normalize_step(
         if key not in ("Name", "Arguments", "DependsOn", *COSMETIC)
     }
     arguments = remove_defaults(folding.fold(step.own_arguments))
-    if step_type(step.type).job:
+    if get_step_type(step.type).job:
         if tags := arguments.pop("Tags", None):
             rules.cosmetic["Tags"] = tags
-        arguments = normalize_request(remove_unwatched(arguments, rules.cosmetic), rules)
+        arguments = normalize_request(remove_unused_monitoring(arguments, rules.cosmetic), rules)
     triggers = [entry for entry in _list_dependencies(step) if isinstance(entry, dict)]
     return {
         **{k: v for k, v in members.items() if v != STEP_DEFAULTS.get(k, _NOTHING)},
@@ -248,9 +250,9 @@ class _Folding:
         if not isinstance(value, dict):
             return value
         if is_expression(value) and GET in value:
-            return self._get(value)
+            return self._fold_reference(value)
         if is_expression(value) and JOIN in value:
-            return self._join(value[JOIN])
+            return self._fold_join(value[JOIN])
         return {key: self.fold(item) for key, item in value.items()}
 
     def _replace_generated_name(self, text: str) -> str:
@@ -259,7 +261,7 @@ class _Folding:
                 return name + text[len(uri) :]
         return text
 
-    def _get(self, value: dict[str, Any]) -> Any:
+    def _fold_reference(self, value: dict[str, Any]) -> Any:
         """Return the value of the reference ``value`` if it is constant; else the reference."""
         try:
             target = parse_get(value[GET])
@@ -276,7 +278,7 @@ class _Folding:
         The value is known before the job runs, because Describe repeats the URIs of the request.
         """
         step = self._steps.get(target.name)
-        if step is None or not step_type(step.type).sole_job or not target.path.endswith("Uri"):
+        if step is None or not get_step_type(step.type).sole_job or not target.path.endswith("Uri"):
             return None
         try:
             argument = self.fold(look_up_path(step.own_arguments, target.path, step.name))
@@ -284,7 +286,7 @@ class _Folding:
             return None
         return argument if isinstance(argument, str) else None
 
-    def _join(self, body: dict[str, Any]) -> Any:
+    def _fold_join(self, body: dict[str, Any]) -> Any:
         """Return a flat Join with an empty separator; a text if all its parts are constant."""
         parts: list[Any] = []
         for position, value in enumerate(body["Values"]):
@@ -294,7 +296,7 @@ class _Folding:
             )
             between = [str(body.get("On", ""))] if position else []
             for part in (*between, *inner_parts):
-                text = part if isinstance(part, dict | list) else as_text(part)
+                text = part if isinstance(part, dict | list) else format_join_value(part)
                 if parts and isinstance(parts[-1], str) and isinstance(text, str):
                     parts[-1] += text
                 else:
@@ -319,7 +321,7 @@ def _normalize_member(key: str, item: Any, rules: Rules) -> Any:
     """Return the normal form of the member ``key`` of a request."""
     if key in OWN_NAMES and isinstance(item, dict) and not is_expression(item):
         return {
-            k: _replace_code_uri(k, v, rules) if is_submitted(k) else v for k, v in item.items()
+            k: _replace_code_uri(k, v, rules) if is_code_variable(k) else v for k, v in item.items()
         }
     if key in UNORDERED_LISTS and isinstance(item, list):
         name = UNORDERED_LISTS[key]
@@ -385,7 +387,7 @@ def _find_text(item: Mapping[str, Any], path: Sequence[str]) -> str | None:
     return value if value is None or isinstance(value, str) else _dump_json(value)
 
 
-def match_renames(old: Normal, new: Normal) -> dict[str, str]:
+def match_renames(old: NormalForm, new: NormalForm) -> dict[str, str]:
     """Return a mapping of each renamed step of ``new`` to its name in ``old``.
 
     Steps are matched by their normal forms. A step that matches several steps is left out.
@@ -399,7 +401,7 @@ def match_renames(old: Normal, new: Normal) -> dict[str, str]:
     return renames
 
 
-def _hash_steps(normal: Normal, others: Normal) -> dict[str, str]:
+def _hash_steps(normal: NormalForm, others: NormalForm) -> dict[str, str]:
     """Return a mapping of each step that only ``normal`` has to a digest of its normal form.
 
     Where a step refers to another such step, that step's digest replaces its name, so that the
@@ -409,13 +411,13 @@ def _hash_steps(normal: Normal, others: Normal) -> dict[str, str]:
     for name, form in normal.steps.items():
         if name not in others.steps:
             marks = dict(digests)
-            digests[name] = json_sha256(with_names(form, marks))
+            digests[name] = hash_json(rename_step_references(form, marks))
     return digests
 
 
-def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def rename_step_references(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """Return a step's normal form with steps renamed; ``names`` maps old names to new ones."""
-    result = {key: _with_names(item, names) for key, item in form.items()}
+    result = {key: _rename_references(item, names) for key, item in form.items()}
     result["after"] = sorted(names.get(name, name) for name in form["after"])
     result["branch"] = [names.get(name, name) for name in form["branch"]]
     result["loop"] = names.get(form["loop"], form["loop"])
@@ -424,14 +426,14 @@ def with_names(form: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, A
     return result
 
 
-def _with_names(value: Any, names: Mapping[str, str]) -> Any:
+def _rename_references(value: Any, names: Mapping[str, str]) -> Any:
     """Return a part of a normal form in which references to steps have the new names."""
     if isinstance(value, list):
-        return [_with_names(item, names) for item in value]
+        return [_rename_references(item, names) for item in value]
     if not isinstance(value, dict):
         return value
     if not is_expression(value) or GET not in value:
-        return {key: _with_names(item, names) for key, item in value.items()}
+        return {key: _rename_references(item, names) for key, item in value.items()}
     target = next(iter_known_references(value), None)
     if target is None or target.kind not in ("Steps", "PropertyFiles"):
         return value
@@ -451,7 +453,7 @@ _PLAIN = {"InstanceCount", "InstanceType", "VolumeSizeInGB", "VolumeKmsKeyId"}
 """Members that both of these structures have."""
 
 
-def remove_unwatched(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
+def remove_unused_monitoring(arguments: dict[str, Any], cosmetic: dict[str, Any]) -> dict[str, Any]:
     """Return the request without the members in ``WATCHING`` if no job reads what they save.
 
     The removed members are added to ``cosmetic``.

@@ -17,17 +17,17 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
-from trainyard.common.hashes import file_sha256, json_sha256
+from trainyard.common.hashes import hash_file, hash_json
 from trainyard.emulator.containers.node import OWN_PYTHON
 from trainyard.emulator.request_scope import REGION, enter_scope
 from trainyard.emulator.sagemaker.jobs.transfers import build_local_path
 from trainyard.emulator.server import Endpoint, serve_emulator
 from trainyard.equality.normal_form import (
     Rules,
-    iter_output_places,
+    iter_output_uris,
     normalize_request,
     remove_defaults,
-    remove_unwatched,
+    remove_unused_monitoring,
 )
 from trainyard.language.definition_document import find_step, iter_steps
 from trainyard.plan.definition_diff import HIDDEN, flatten_fields
@@ -100,7 +100,7 @@ def observe_run(
 
     def record_files(job: str, host: str, folder: Path) -> None:
         """Record the digests of a node's files. The emulator calls it before the job runs."""
-        files = dict(_iter_files(folder))
+        files = dict(_iter_file_digests(folder))
         file_facts.setdefault(job, {}).update({f"file {host}:{k}": v for k, v in files.items()})
 
     with (
@@ -115,11 +115,13 @@ def observe_run(
             outcome = endpoint.wait(arn, setting.seconds)
         except TimeoutError as late:
             raise NotRunError(str(late)) from None
-        reader = _Reader(endpoint, document, setting, file_facts)
-        return Observation(reader.read(arn, names or {}), outcome["PipelineExecutionStatus"])
+        reader = _FactCollector(endpoint, document, setting, file_facts)
+        return Observation(
+            reader.collect_facts(arn, names or {}), outcome["PipelineExecutionStatus"]
+        )
 
 
-def _iter_files(ml_folder: Path) -> Iterator[tuple[str, str]]:
+def _iter_file_digests(ml_folder: Path) -> Iterator[tuple[str, str]]:
     """Iterate over (path, digest) of the files in ``ml_folder``, the folder of a job's /opt/ml.
 
     The job's configuration is left out, because it contains names of jobs.
@@ -161,7 +163,7 @@ def _start_execution(endpoint: Endpoint, document: Mapping[str, Any], setting: S
         raise NotRunError(error.response["Error"]["Message"]) from None
 
 
-class _Reader:
+class _FactCollector:
     """Collects the facts of an execution that has ended."""
 
     def __init__(
@@ -172,13 +174,15 @@ class _Reader:
         file_facts: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._app, self._document, self._file_facts = endpoint.app, document, file_facts
-        self._setting, self._code = setting, Files(setting.files)
+        self._setting, self._code = setting, UploadedFiles(setting.files)
         self._stand_ins: dict[str, str] = {}
         self._execution = ""
 
-    def read(self, arn: str, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    def collect_facts(self, arn: str, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Return {step: {fact: value}}; ``REST`` has the objects that belong to no step."""
-        steps = Execution(arn, make=lambda service, _: self._app.aws.make_client(service)).steps()
+        steps = Execution(
+            arn, make=lambda service, _: self._app.aws.make_client(service)
+        ).list_steps()
         self._execution = arn.rpartition("/")[2]
         self._stand_ins = {self._execution: EXECUTION}
         for step in steps:
@@ -189,7 +193,7 @@ class _Reader:
         objects = dict(self._iter_objects())
         facts_by_step = {}
         for step in steps:
-            facts = dict(self._iter_inputs(step))
+            facts = dict(self._iter_input_facts(step))
             facts |= {
                 "status": step.status,
                 "failure reason": self._replace_names(step.reason),
@@ -199,8 +203,8 @@ class _Reader:
                     json.dumps(step.metadata, sort_keys=True, default=str)
                 ),
             }
-            description = self._read_job(step) if step.job else {}
-            folders = [f"{output_uri}/" for output_uri in iter_output_places(description)]
+            description = self._describe_job(step) if step.job else {}
+            folders = [f"{output_uri}/" for output_uri in iter_output_uris(description)]
             if uri := (description.get("ModelArtifacts") or {}).get("S3ModelArtifacts"):
                 folders.append(uri.rpartition("/")[0] + "/")
             # Removed from ``objects``: what remains there at the end belongs to no step.
@@ -210,14 +214,14 @@ class _Reader:
         facts_by_step[REST] = self._build_object_facts("object", objects)
         return facts_by_step
 
-    def _iter_inputs(self, step: Step) -> Iterator[tuple[str, str]]:
+    def _iter_input_facts(self, step: Step) -> Iterator[tuple[str, str]]:
         """Iterate over (fact, value) of the job's request and of the files that it received."""
         definition = find_step(self._document["Steps"], step.name)
         if not step.job or definition is None:
             return
         rules = Rules(self._code.hash_uri, sorts=True, cosmetic={})
         job = remove_defaults(
-            remove_unwatched(self._read_job(step, definition.arguments), rules.cosmetic)
+            remove_unused_monitoring(self._describe_job(step, definition.arguments), rules.cosmetic)
         )
         for path, shown_value in flatten_fields(normalize_request(job, rules)).items():
             text = self._replace_names(shown_value.raw)
@@ -227,7 +231,9 @@ class _Reader:
             yield f"request {path}", text
         yield from self._file_facts.get(step.job[1], {}).items()
 
-    def _read_job(self, step: Step, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def _describe_job(
+        self, step: Step, arguments: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Return the description of the step's job; if given, only the members in ``arguments``."""
         assert step.job is not None
         kind, name = step.job
@@ -281,7 +287,7 @@ def hash_content(path: Path, name: str) -> str:
 
     ``name`` is the name that the file has in S3; its suffix says whether it is an archive.
     """
-    file_digest = file_sha256(path)
+    file_digest = hash_file(path)
     if not name.endswith(ARCHIVES) or path.stat().st_size > LARGEST:
         return file_digest
     return hash_archive(path.read_bytes()) or file_digest
@@ -303,10 +309,10 @@ def hash_archive(archive: bytes) -> str | None:
     forms = [
         (member.name, str(member.type), member.mode & 0o111, member.linkname) for member in members
     ]
-    return json_sha256([archive_contents.files, sorted(forms)])
+    return hash_json([archive_contents.files, sorted(forms)])
 
 
-class Files:
+class UploadedFiles:
     """The objects that are in S3 before an execution, as a mapping of URI to local file."""
 
     def __init__(self, files: Mapping[str, Path]) -> None:
@@ -321,5 +327,5 @@ class Files:
         }
         if files:
             digests = {name: hash_content(path, name) for name, path in sorted(files.items())}
-            return json_sha256(digests)[:16]
+            return hash_json(digests)[:16]
         return None

@@ -13,25 +13,31 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.equality.normal_form import (
     CodeDigest,
-    Normal,
+    NormalForm,
     match_renames,
-    normalise_definition,
-    with_names,
+    normalize_definition,
+    rename_step_references,
 )
-from trainyard.equality.observed_run import Files, NotRunError, Observation, Setting, observe_run
+from trainyard.equality.observed_run import (
+    NotRunError,
+    Observation,
+    Setting,
+    UploadedFiles,
+    observe_run,
+)
 from trainyard.language.expressions import DEFAULT_TYPE, GET, index_parameters, resolve_parameters
 from trainyard.plan.definition_diff import (
     Fields,
-    compare_fields,
     format_path,
     format_value,
+    iter_field_changes,
     list_fields,
     list_top_fields,
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Difference:
     """A difference between two definitions or runs; ``step`` is empty if it concerns no step."""
 
     step: str
@@ -45,7 +51,7 @@ class Cause:
 class StaticComparison:
     """Result of the comparison of two definitions."""
 
-    cause: Cause | None
+    cause: Difference | None
     but_for: tuple[str, ...]
     """Differences that do not change the work."""
     names: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +93,10 @@ def compare_definitions(
     names = match_renames(old, new)
     new = replace(
         new,
-        steps={names.get(name, name): with_names(form, names) for name, form in new.steps.items()},
+        steps={
+            names.get(name, name): rename_step_references(form, names)
+            for name, form in new.steps.items()
+        },
         cosmetics={names.get(name, name): cosmetic for name, cosmetic in new.cosmetics.items()},
     )
     but_for = [f"the name of step {names[name]}: {name} in the second" for name in names]
@@ -101,7 +110,7 @@ def compare_definitions(
         ]
     but_for += _iter_cosmetic_titles(old, new)
     return StaticComparison(
-        next(_iter_causes(old, new), None), tuple(but_for), names, parameter_names
+        next(_iter_definition_differences(old, new), None), tuple(but_for), names, parameter_names
     )
 
 
@@ -147,7 +156,7 @@ def _build_normal_form(
     parameters: Mapping[str, str],
     digest: CodeDigest,
     parameter_names: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[Normal, dict[str, Any]]:
+) -> tuple[NormalForm, dict[str, Any]]:
     """Return the normal form, and a mapping of each parameter that became a constant to its value.
 
     ``parameter_names`` maps a parameter to its name in the normal form, if that differs.
@@ -171,7 +180,7 @@ def _build_normal_form(
             del remaining[name]
     instead = {name: {GET: f"Parameters.{other}"} for name, other in parameter_names.items()}
     forms = {name: _normalize_declaration(entry) for name, entry in remaining.items()}
-    return normalise_definition(document, forms, constants | instead, digest), constants
+    return normalize_definition(document, forms, constants | instead, digest), constants
 
 
 def _normalize_declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,40 +191,42 @@ def _normalize_declaration(entry: Mapping[str, Any]) -> dict[str, Any]:
     return form
 
 
-def _iter_causes(old: Normal, new: Normal) -> Iterator[Cause]:
+def _iter_definition_differences(old: NormalForm, new: NormalForm) -> Iterator[Difference]:
     """Iterate over the differences; those of a step precede those of the steps that wait for it."""
     for name in sorted(old.parameters.keys() | new.parameters.keys()):
         was, now = old.parameters.get(name), new.parameters.get(name)
         if _dump_json(was) != _dump_json(now):
-            yield from _compare_step_fields(
+            yield from _iter_field_differences(
                 "", f"parameter {name}", list_top_fields(was or {}), list_top_fields(now or {})
             )
     if _dump_json(old.top) != _dump_json(new.top):
-        yield from _compare_step_fields(
+        yield from _iter_field_differences(
             "", "definition", list_top_fields(old.top), list_top_fields(new.top)
         )
     for name in _sort_steps(old, new):
         was, now = old.steps.get(name), new.steps.get(name)
         if was is None or now is None:
             kinds = [entry["Type"] if entry else None for entry in (was, now)]
-            yield Cause(step=name, what="step", first=kinds[0], second=kinds[1])
+            yield Difference(step=name, what="step", first=kinds[0], second=kinds[1])
         elif _dump_json(was) != _dump_json(now):
-            yield from _compare_step_fields(name, "", list_fields(was), list_fields(now))
+            yield from _iter_field_differences(name, "", list_fields(was), list_fields(now))
 
 
-def _compare_step_fields(step: str, subject: str, old: Fields, new: Fields) -> Iterator[Cause]:
+def _iter_field_differences(
+    step: str, subject: str, old: Fields, new: Fields
+) -> Iterator[Difference]:
     """Iterate over the fields that differ; if none does, yield one difference about the whole."""
-    changes = list(compare_fields(old, new))
+    changes = list(iter_field_changes(old, new))
     for change in changes:
         path = {"after": "steps that it waits for"}.get(change.path, format_path(change.path))
         title = f"{subject} {path}".strip()
-        yield Cause(step=step, what=title, first=change.old, second=change.new)
+        yield Difference(step=step, what=title, first=change.old, second=change.new)
     if not changes:
         title = subject or "the order of its items, an empty member, or spaces in a JSON text"
-        yield Cause(step=step, what=title, first="one way", second="another")
+        yield Difference(step=step, what=title, first="one way", second="another")
 
 
-def _sort_steps(old: Normal, new: Normal) -> list[str]:
+def _sort_steps(old: NormalForm, new: NormalForm) -> list[str]:
     """Return the names of all steps of both definitions; a step follows those it waits for."""
 
     def compute_depth(name: str) -> int:
@@ -225,7 +236,7 @@ def _sort_steps(old: Normal, new: Normal) -> list[str]:
     return sorted({**old.steps, **new.steps}, key=compute_depth)
 
 
-def _iter_cosmetic_titles(old: Normal, new: Normal) -> Iterator[str]:
+def _iter_cosmetic_titles(old: NormalForm, new: NormalForm) -> Iterator[str]:
     """Iterate over descriptions of the differences that do not change the work."""
     for step in {**old.cosmetics, **new.cosmetics}:
         was, now = old.cosmetics.get(step, {}), new.cosmetics.get(step, {})
@@ -253,10 +264,10 @@ CHANCE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class EqualityResult:
     """The result of comparing two definitions: verdict, cause and evidence."""
 
-    cause: Cause | None = None
+    cause: Difference | None = None
     but_for: tuple[str, ...] = ()
     evidence: str
     """What was executed and compared, or why nothing was."""
@@ -280,7 +291,7 @@ def decide_equality(
     *,
     static: bool = False,
     twice: bool = False,
-) -> Answer:
+) -> EqualityResult:
     """Compare two valid definitions, by their normal forms and then by executing both.
 
     Args:
@@ -295,14 +306,14 @@ def decide_equality(
         EmulatorError: the emulator cannot start on this machine.
     """
     comparison = compare_definitions(
-        first, second, setting.parameters, Files(setting.files).hash_uri
+        first, second, setting.parameters, UploadedFiles(setting.files).hash_uri
     )
     if comparison.cause:
         reason = "not executed: the definitions themselves differ"
-        return Answer(cause=comparison.cause, evidence=reason)
+        return EqualityResult(cause=comparison.cause, evidence=reason)
     if static:
         reason = "not executed (--static): their normal forms are identical"
-        return Answer(but_for=comparison.but_for, evidence=reason)
+        return EqualityResult(but_for=comparison.but_for, evidence=reason)
     # A parameter may have another name in each definition: give its value under both names.
     parameters = dict(setting.parameters)
     for name, other in comparison.parameters.items():
@@ -317,37 +328,37 @@ def decide_equality(
         repeat_run = observe_run(first, setting) if twice else first_run
     except NotRunError as reason:
         evidence = f"not executed: {reason}; their normal forms are identical"
-        return Answer(but_for=comparison.but_for, evidence=evidence)
-    chance = {(cause.step, cause.what) for cause in iter_differences(first_run, repeat_run)}
+        return EqualityResult(but_for=comparison.but_for, evidence=evidence)
+    chance = {(cause.step, cause.what) for cause in iter_run_differences(first_run, repeat_run)}
     causes = (
         cause
-        for cause in iter_differences(first_run, second_run)
+        for cause in iter_run_differences(first_run, second_run)
         if (cause.step, cause.what) not in chance
     )
     step_facts = sorted(f"{step} {fact}".strip() for step, fact in chance)
     random = [
         f"also differs between two runs of the first: {step_fact}" for step_fact in step_facts
     ]
-    return Answer(
+    return EqualityResult(
         cause=next(causes, None),
         but_for=(*comparison.but_for, *random),
         evidence=_format_evidence(first_run, second_run),
     )
 
 
-def iter_differences(first: Observation, second: Observation) -> Iterator[Cause]:
+def iter_run_differences(first: Observation, second: Observation) -> Iterator[Difference]:
     """Iterate over the facts that differ between two runs, in the order in which steps ran."""
     for step in {**first.facts, **second.facts}:
         was, now = first.facts.get(step), second.facts.get(step)
         if was is None or now is None:
             states = ["ran" if facts is not None else "did not run" for facts in (was, now)]
-            yield Cause(step=step, what="step", first=states[0], second=states[1])
+            yield Difference(step=step, what="step", first=states[0], second=states[1])
             continue
         for fact in {**was, **now}:
             if was.get(fact) != now.get(fact):
                 note = CHANCE if fact.startswith(AFTERWARDS) else ""
                 values = was.get(fact), now.get(fact)
-                yield Cause(step=step, what=fact, first=values[0], second=values[1], note=note)
+                yield Difference(step=step, what=fact, first=values[0], second=values[1], note=note)
 
 
 def _format_evidence(first: Observation, second: Observation) -> str:

@@ -80,7 +80,7 @@ def advise(question: Question) -> Advice:
             layouts = _iter_fitting_layouts(question, offer, nodes, count)
             all_candidates += predict_candidates(question, offer, nodes, layouts)
     ranking = _rank_candidates(all_candidates, question)
-    change = () if all_candidates else tuple(find_remedies(question))
+    change = () if all_candidates else tuple(iter_remedies(question))
     return Advice(question, ranking, count, change)
 
 
@@ -195,7 +195,7 @@ CHANGES: tuple[tuple[str, dict[str, Any]], ...] = (
 """Possible changes of the training run, those with the smallest effect on its result first."""
 
 
-def find_remedies(question: Question) -> Iterator[str]:
+def iter_remedies(question: Question) -> Iterator[str]:
     """Iterate over single changes with which some layout fits: the smallest one of each kind.
 
     The kinds are more machines, other machines, and another way of training. There are none if no
@@ -233,7 +233,7 @@ def _iter_fitting_layouts(
     question: Question, offer: Offer, nodes: int, count: Count
 ) -> Iterator[tuple[Setting, Memory]]:
     """Iterate over (layout, memory) of the layouts that fit, and update ``count``."""
-    batch, ask = question.global_batch, question.ask
+    batch, ask = question.global_batch, question.predict_memory
     return iter_fitting_layouts(
         question.model, offer.machine, nodes, batch, question.space, ask, count
     )

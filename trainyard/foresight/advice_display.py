@@ -279,7 +279,7 @@ RANK_LIMIT = 20
 """Maximum number of layouts in the output; the advice has compared all of them."""
 
 
-def as_json(advice: Advice) -> dict[str, Any]:
+def build_advice_json(advice: Advice) -> dict[str, Any]:
     """Return advice as a JSON object."""
     question, count, best = advice.question, advice.count, select_layouts(advice)
     others = [candidate for candidate in advice.ranking[:RANK_LIMIT] if candidate not in best]

@@ -212,7 +212,7 @@ GPUS: Mapping[str, Gpu] = _read_gpus(Path(__file__).with_name("gpus.csv"))
 """Mapping of a device's name to the device."""
 
 
-def find_device(machine: Machine) -> Gpu | None:
+def find_gpu(machine: Machine) -> Gpu | None:
     """Return the GPU of an instance type, identified by its name and memory.
 
     Return None if the instance type has no GPU, has one that is not in the table, or has Trainium:

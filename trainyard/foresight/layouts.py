@@ -144,7 +144,9 @@ def iter_fitting_layouts(
                 update={**degrees, "data": 0, "shard": shard, "shard_degree": shard_degree}
             )
             attempt_count = count.attempt_count
-            layouts = list(_search_fitting(family, per_rank, micro, space, predict_memory, count))
+            layouts = list(
+                _iter_fitting_in_family(family, per_rank, micro, space, predict_memory, count)
+            )
             yield from layouts
             # Shardings come in ascending order of memory: if this one fits nothing, no other does.
             if not layouts and not shard_degree and count.attempt_count > attempt_count:
@@ -240,7 +242,7 @@ def _is_valid_micro_batch(per_rank: int, micro_batch: int, degrees: dict[str, An
     return degrees["interleave"] == 1 or micro_batches % degrees["pipeline"] == 0
 
 
-def _search_fitting(
+def _iter_fitting_in_family(
     family: Setting,
     per_rank: int,
     micro_batches: Sequence[int],

@@ -79,7 +79,7 @@ class Calibration:
 
     trainings: tuple[Measurement, ...] = ()
 
-    def time(self, setting: Setting, shapes: Shapes | None = None) -> Time:
+    def predict_time(self, setting: Setting, shapes: Shapes | None = None) -> Time:
         """Predict the step time, corrected by the measurements on the device."""
         baseline = predict_step_time(setting, shapes)
         step = self.adjust_time(setting, baseline.step_seconds)
@@ -97,7 +97,7 @@ class Calibration:
         ratios = self._ratios.get(setting.gpu)
         return estimate_factor(ratios, baseline).scale(baseline.p50) if ratios else baseline
 
-    def count(self, gpu: str) -> int:
+    def count_runs(self, gpu: str) -> int:
         """Return the number of measured runs on the device."""
         return len(self._ratios.get(gpu, []))
 
@@ -130,7 +130,7 @@ class Calibration:
         text = json.dumps({"format": FORMAT, "trainings": trainings}, indent=1) + "\n"
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_file.write(path, text)
+            atomic_file.write_file(path, text)
         except OSError as error:
             raise ForesightError(f"{path}: the calibration cannot be written: {error}") from None
 

@@ -151,7 +151,7 @@ def compute_model_state_bytes(setting: Setting, stage: Stage) -> States:
     weights, trained_weights = _count_weights(setting, stage, 4.0 if alone else float(width))
     moment_bytes = _compute_moment_bytes(setting) * trained_weights
     optimizer = (moment_bytes + trained_weights * 4.0 * has_copy) / (ranks if is_sharded else 1)
-    gradients = trained_weights * (4.0 if alone else WIDTH[setting.gradients_in])
+    gradients = trained_weights * (4.0 if alone else WIDTH[setting.effective_gradient_dtype])
     if setting.shard in ("gradients", "full"):
         gradients /= ranks
     # DeepSpeed, estimate_zero2_model_states_mem_needs: 4 + 16/N.
@@ -164,7 +164,7 @@ def compute_model_state_bytes(setting: Setting, stage: Stage) -> States:
         optimizer, gradients = 0.0, 0.0
     if setting.offload == "all":
         parameters = 0.0
-    return States(parameters, gradients, optimizer, _gather_bytes(setting, stage))
+    return States(parameters, gradients, optimizer, _compute_gathered_bytes(setting, stage))
 
 
 def _compute_moment_bytes(setting: Setting) -> float:
@@ -207,11 +207,11 @@ def _compute_frozen_bytes(setting: Setting, unit: Unit) -> float:
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 
 
-def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
+def _compute_gathered_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
     """Return the bytes on one rank that exist only while a unit of the stage is processed."""
     width = float(WIDTH[setting.precision])
     # Both copies of a gradient: as it is computed, and in the type in which it is reduced.
-    both = width + (WIDTH[setting.gradients_in] if width < 4 else 0)
+    both = width + (WIDTH[setting.effective_gradient_dtype] if width < 4 else 0)
     unit = max(stage.units, key=lambda pair: pair[0].matmul_flops * pair[1])[0]
     block, learns = count_rank_parameters(setting, unit), _get_trained_share(unit)
     frozen = _compute_frozen_bytes(setting, unit) if setting.lora_rank else width
@@ -235,7 +235,7 @@ def _gather_bytes(setting: Setting, stage: Stage) -> GatheredBytes:
         every = sum(
             count_rank_parameters(setting, stage_unit) * count for stage_unit, count in stage.units
         )
-        together = every * (frozen + WIDTH[setting.gradients_in] * learns)
+        together = every * (frozen + WIDTH[setting.effective_gradient_dtype] * learns)
         return GatheredBytes(together, together, block * learns * both, 0.0, save_bytes)
     head = count_rank_parameters(setting, stage.head) if stage.head else 0.0
     return GatheredBytes(
@@ -330,7 +330,7 @@ def predict_memory(
             describe.
         constants: constants to use instead of those in ``constants.json``.
     """
-    model = shapes or model_shapes.from_setting(setting)
+    model = shapes or model_shapes.derive_shapes(setting)
     timeline: list[tuple[float, When, Stage, States, dict[str, float]]] = []
     for stage in list_stages(setting, model):
         states = compute_model_state_bytes(setting, stage)
@@ -422,7 +422,7 @@ def compute_moving_bytes(
         "logits": logits * WIDTH[setting.precision],
         "gathered": gathered_bytes.head + gathered_bytes.head_gradient,
     }
-    recompute_bytes, buffer_bytes = _recompute_and_buffer_bytes(setting, stage)
+    recompute_bytes, buffer_bytes = _compute_backward_bytes(setting, stage)
     block = {
         "activations": activations + recompute_bytes * tokens,
         # Megatron's loss keeps the logits in float32.
@@ -482,7 +482,9 @@ def _compute_activation_bytes(setting: Setting, stage: Stage) -> float:
 
 def _count_activation_bytes(setting: Setting, activation: ActivationBytes) -> float:
     """Return the bytes of an activation on one tensor-parallel rank."""
-    return activation.on(setting.tensor, sequence_parallel=setting.sequence_parallel)
+    return activation.compute_rank_bytes(
+        setting.tensor, sequence_parallel=setting.sequence_parallel
+    )
 
 
 def _compute_boundary_bytes(setting: Setting, stage: Stage) -> float:
@@ -497,7 +499,7 @@ def _compute_boundary_bytes(setting: Setting, stage: Stage) -> float:
     return 2 * stage.flight * output_bytes / (setting.tensor if setting.sequence_parallel else 1)
 
 
-def _recompute_and_buffer_bytes(setting: Setting, stage: Stage) -> tuple[float, float]:
+def _compute_backward_bytes(setting: Setting, stage: Stage) -> tuple[float, float]:
     """Return the bytes per token of the unit with the most work, in its backward pass.
 
     They are (activations that exist only after recomputation, gradients that the pass creates). The

@@ -1,6 +1,6 @@
 """The sizes and the work of a model's parts, per token, from which memory and time are computed.
 
-``from_setting`` computes them by formula for models like GPT and Llama; ``parse_shapes`` takes
+``derive_shapes`` computes them by formula for models like GPT and Llama; ``parse_shapes`` takes
 those of any other model from the output of ``python -m training.tools.shapes``.
 """
 
@@ -53,7 +53,7 @@ def is_megatron(setting: Setting) -> bool:
     return split and setting.shard != "full"
 
 
-def from_setting(setting: Setting) -> Shapes:
+def derive_shapes(setting: Setting) -> Shapes:
     """Return the shapes of the setting's model: a GPT if its positions are learned, else a Llama.
 
     GPT: biases everywhere and layer norms, as in Radford et al. 2019. Llama: no biases, RMS norms

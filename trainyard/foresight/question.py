@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from trainyard.common.errors import RecipeError, suggest_nearest
 from trainyard.foresight import memory, model_shapes, step_time
-from trainyard.foresight.cloud_machines import GPUS, How, find_device, find_price
+from trainyard.foresight.cloud_machines import GPUS, How, find_gpu, find_price
 from trainyard.foresight.interval import Spread
 from trainyard.foresight.layouts import Machine, Space
 from trainyard.foresight.memory import Memory
@@ -114,9 +114,9 @@ class Question:
 
     @property
     def _shapes(self) -> Shapes:
-        return self.shapes or model_shapes.from_setting(self.model)
+        return self.shapes or model_shapes.derive_shapes(self.model)
 
-    def ask(self, setting: Setting) -> Memory:
+    def predict_memory(self, setting: Setting) -> Memory:
         """Predict the memory that the model needs in a layout."""
         return memory.predict_memory(setting, self.shapes)
 
@@ -124,7 +124,7 @@ class Question:
 def iter_offers(region: str) -> Iterator[Offer]:
     """Iterate over all instance types that have a price in ``region`` and a GPU in ``gpus.csv``."""
     for name, instance in MACHINES.items():
-        if (gpu := find_device(instance)) and (hourly := find_price(name, region)):
+        if (gpu := find_gpu(instance)) and (hourly := find_price(name, region)):
             gbps = instance.network_gbps
             machine = Machine(gpu=gpu.name, gpus=instance.accelerators, node_gbps=gbps)
             yield Offer(
@@ -271,7 +271,7 @@ FIGURES = 4
 """Number of significant digits in a result."""
 
 
-def answer_file(path: Path, out: TextIO) -> bool:
+def predict_file(path: Path, out: TextIO) -> bool:
     """Write a line with the predictions for each row of the file.
 
     Return False if a line has an error instead of predictions.
@@ -286,13 +286,13 @@ def answer_file(path: Path, out: TextIO) -> bool:
             f"--rows {path}: cannot be read: {error}; give a file with a JSON object per line"
         ) from None
     sound = True
-    for answer in iter_answers(text.splitlines()):
+    for answer in iter_predictions(text.splitlines()):
         out.write(json.dumps(answer, ensure_ascii=False) + "\n")
         sound &= "error" not in answer
     return sound
 
 
-def iter_answers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def iter_predictions(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Iterate over the results, one for each line that is not empty.
 
     A result has ``line`` (the line's number), the row's ``id`` if it has one, and the predictions

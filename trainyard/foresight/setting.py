@@ -267,7 +267,7 @@ class Setting(BaseModel):
         return (self.shard_degree or self.data_parallel) * self.context
 
     @property
-    def gradients_in(self) -> Literal["fp32", "bf16", "fp16"]:
+    def effective_gradient_dtype(self) -> Literal["fp32", "bf16", "fp16"]:
         """``gradient_dtype``, or its default, which depends on other fields."""
         if self.gradient_dtype is not None:
             return self.gradient_dtype

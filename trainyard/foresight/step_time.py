@@ -18,7 +18,7 @@ from trainyard.foresight.transformer_formulas import WIDTH, Shapes, Unit
 
 # Compute one rank's work in an optimizer step, in seconds of an ideal device.
 #
-# ``from_setting`` counts operations, bytes and messages along the longest path through a step. With
+# ``compute_work`` counts operations, bytes and messages along the longest path through a step. With
 # p pipeline ranks and m micro-batches, these are m micro-batches of the fullest pipeline stage, and
 # one of each other stage; with v interleaved stages per rank only 1/v of that (bubble
 # (p − 1)/(v·m), Narayanan et al. 2021, section 2.2).
@@ -187,12 +187,12 @@ def _find_longest_path(setting: Setting, block: Unit, ends: float) -> _Path:
     return _Path(m * full + (layers - full) * once, m if last_is_fullest else once)
 
 
-def from_setting(setting: Setting, shapes: Shapes | None = None) -> Work:
+def compute_work(setting: Setting, shapes: Shapes | None = None) -> Work:
     """Return the work of one rank in an optimizer step of a setting.
 
     ``shapes`` are those of the model if it is not the GPT or Llama that the setting describes.
     """
-    model = shapes or model_shapes.from_setting(setting)
+    model = shapes or model_shapes.derive_shapes(setting)
     block = max(model.units, key=lambda unit: unit.count * unit.matmul_flops)
     ends = [unit for unit in model.units if unit is not block]
     path = _find_longest_path(setting, block, sum(unit.matmul_flops * unit.count for unit in ends))
@@ -506,14 +506,15 @@ def compute_seconds(work: Work, c: Constants) -> dict[str, Any]:
         "element-wise": memory_time,
         "host": host + (work.micro_batches * c.micro_batch_ms + c.step_ms) * 1e-3,
         "tensor parallel": tensor,
-        "data parallel": _compute_exposed(busy, exchange, c.overlap) + work.reduction / c.network,
+        "data parallel": _compute_exposed_time(busy, exchange, c.overlap)
+        + work.reduction / c.network,
         "pipeline": work.boundary / c.network,
         "optimizer": work.optimizer / OPTIMIZER + work.offload,
         "stragglers": busy * work.nodes * c.nodes,
     }
 
 
-def _compute_exposed(busy: Any, exchange: Any, lost: float) -> Any:
+def _compute_exposed_time(busy: Any, exchange: Any, lost: float) -> Any:
     """Return the time that an exchange adds to the computation with which it overlaps.
 
     It is the time by which the exchange is longer, and the share ``lost`` of the shorter of both.
@@ -536,7 +537,7 @@ def predict_step_time(
         efficiency: constants of a measured machine; None for those of ``constants.json``.
     """
     c = efficiency or CONSTANTS
-    work = from_setting(setting, shapes)
+    work = compute_work(setting, shapes)
     parts = compute_seconds(work, c)
     step = sum(parts.values())
     is_fitted = setting.gpu in FITTED_ON
@@ -570,7 +571,7 @@ class DataTraffic:
     """Number of ranks that the overlapping messages pass, one after the other."""
 
 
-def link_bandwidth(setting: Setting) -> float:
+def compute_link_bandwidth(setting: Setting) -> float:
     """Return the bytes per second from a rank to others of its node: PCIe's if the device has no
     NVLink.
     """
@@ -582,11 +583,11 @@ def compute_network_bandwidth(setting: Setting) -> float:
     return (setting.node_gbps or setting.device.node_gbps) / 8 * 1e9
 
 
-def _to_a_neighbour(setting: Setting, ranks: int) -> float:
+def _compute_neighbour_bandwidth(setting: Setting, ranks: int) -> float:
     """Return the bytes per second from a rank to the one that is ``ranks`` further in the order."""
     inside = ranks < setting.node_size
     return (
-        link_bandwidth(setting)
+        compute_link_bandwidth(setting)
         if inside
         else compute_network_bandwidth(setting) / setting.node_size
     )
@@ -608,7 +609,9 @@ def estimate_tensor_transfer(setting: Setting, block: Unit, times: float) -> flo
     reductions = 4 + 2 * (setting.recompute == "full")
     volume = reductions * 2 * (t - 1) / t * block.output_bytes * times
     return volume / (
-        compute_network_bandwidth(setting) if t > setting.node_size else link_bandwidth(setting)
+        compute_network_bandwidth(setting)
+        if t > setting.node_size
+        else compute_link_bandwidth(setting)
     )
 
 
@@ -622,7 +625,7 @@ def estimate_context_transfer(setting: Setting, block: Unit, times: float) -> fl
     heads = setting.heads or max(1, setting.hidden // 128)
     kv_share = (setting.kv_heads or heads) / heads
     volume = 3 * (c - 1) * 2 * kv_share * block.output_bytes * times / setting.tensor
-    return volume / _to_a_neighbour(setting, setting.tensor * (c - 1))
+    return volume / _compute_neighbour_bandwidth(setting, setting.tensor * (c - 1))
 
 
 def estimate_boundary_transfer(setting: Setting, block: Unit, sequence: int) -> float:
@@ -637,7 +640,7 @@ def estimate_boundary_transfer(setting: Setting, block: Unit, sequence: int) -> 
     tokens = setting.micro_batch * sequence / setting.context
     times = 2 * (setting.accumulation + p - 1) * setting.interleave
     volume = times * block.output_bytes * tokens / setting.tensor
-    return volume / _to_a_neighbour(setting, setting.gpus // p)
+    return volume / _compute_neighbour_bandwidth(setting, setting.gpus // p)
 
 
 def estimate_data_transfer(setting: Setting, model: Shapes, block: Unit) -> DataTraffic:
@@ -653,7 +656,7 @@ def estimate_data_transfer(setting: Setting, model: Shapes, block: Unit) -> Data
         return DataTraffic()
     rank_parameters = model.parameters / (setting.tensor * setting.pipeline)
     trained_parameters = model.trained / (setting.tensor * setting.pipeline)
-    width, gradient = WIDTH[setting.precision], WIDTH[setting.gradients_in]
+    width, gradient = WIDTH[setting.precision], WIDTH[setting.effective_gradient_dtype]
     if setting.shard == "none":
         seconds = _estimate_ring(setting, 2 * trained_parameters * gradient, ranks)
         # torch's DDP sums gradients during the backward pass, Megatron's only after it. Tensor or
@@ -688,7 +691,7 @@ def _estimate_ring(setting: Setting, volume: float, ranks: int) -> float:
     """
     inside = min(ranks, max(1, setting.node_size // setting.tensor))
     volume *= (ranks - 1) / ranks
-    seconds = volume / link_bandwidth(setting) if inside > 1 else 0.0
+    seconds = volume / compute_link_bandwidth(setting) if inside > 1 else 0.0
     if ranks > inside:
         rings = min(setting.node_size, setting.gpus) / inside
         seconds = max(seconds, rings * volume / compute_network_bandwidth(setting))
@@ -704,5 +707,5 @@ def _estimate_group_sum(setting: Setting, volume: float, groups: int) -> float:
         return 0.0
     volume *= (groups - 1) / groups
     if setting.nodes == 1:
-        return volume / link_bandwidth(setting)
+        return volume / compute_link_bandwidth(setting)
     return volume * setting.node_size / compute_network_bandwidth(setting)

@@ -35,7 +35,7 @@ class ActivationBytes:
         gathered_bytes = self.gathered + other.gathered
         return ActivationBytes(self.whole + other.whole, self.split + other.split, gathered_bytes)
 
-    def on(self, tensor: int, *, sequence_parallel: bool) -> float:
+    def compute_rank_bytes(self, tensor: int, *, sequence_parallel: bool) -> float:
         """Return the bytes per token on each of ``tensor`` tensor-parallel ranks."""
         shared_bytes = self.whole / (tensor if sequence_parallel else 1)
         return shared_bytes + self.split / tensor + self.gathered
@@ -231,7 +231,7 @@ def build_block_unit(w: Widths, layers: int) -> Unit:
         elementwise_bytes=_count_elementwise_bytes(w),
         kept={
             "none": _compute_activation(w),
-            "selective": _compute_selective(w),
+            "selective": _compute_selective_activation(w),
             "full": ActivationBytes(w.bytes * w.hidden, 0),
         },
         output_bytes=w.bytes * w.hidden,
@@ -275,7 +275,7 @@ def _compute_activation(w: Widths) -> ActivationBytes:
     activation = ActivationBytes(
         whole_bytes, attention + fed + _count_score_bytes(w), norm_bytes if w.torch_tensor else 0
     )
-    return activation + _compute_adapters(w)
+    return activation + _compute_adapter_difference(w)
 
 
 def _count_score_bytes(w: Widths) -> float:
@@ -290,7 +290,7 @@ def _count_score_bytes(w: Widths) -> float:
     return w.heads * w.sequence * (w.bytes + w.dropout * (w.bytes + 1))
 
 
-def _compute_selective(w: Widths) -> ActivationBytes:
+def _compute_selective_activation(w: Widths) -> ActivationBytes:
     """Return what a block keeps with selective recomputation.
 
     With full attention, this is everything but the scores (Korthikanti et al. 2022, section 5).
@@ -308,7 +308,7 @@ def _compute_selective(w: Widths) -> ActivationBytes:
     return ActivationBytes(stream + down, inner)
 
 
-def _compute_adapters(w: Widths) -> ActivationBytes:
+def _compute_adapter_difference(w: Widths) -> ActivationBytes:
     """Return the difference in kept bytes that LoRA makes: adapters keep more, frozen weights less.
 
     More are the output of the first of an adapter's two matrices, dropout's copy of the adapter's

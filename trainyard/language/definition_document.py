@@ -10,7 +10,7 @@ from typing import Any
 
 from trainyard.language.evaluation import UnstartedScope, evaluate_value
 from trainyard.language.expressions import ExpressionError, iter_known_references
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 
 # Iterate over the steps of a definition at any depth.
 
@@ -49,7 +49,7 @@ class Step(Entry):
     @property
     def own_arguments(self) -> dict[str, Any]:
         """``arguments`` without the nested steps, which are listed as steps themselves."""
-        nested_keys = step_type(self.type).nests
+        nested_keys = get_step_type(self.type).nests
         return {key: value for key, value in self.arguments.items() if key not in nested_keys}
 
     @property
@@ -98,7 +98,7 @@ def iter_entries(
         arguments = document.get("Arguments") if isinstance(document, dict) else None
         if isinstance(arguments, dict):
             name = str(document.get("Name"))
-            for key in step_type(document.get("Type")).nests:
+            for key in get_step_type(document.get("Type")).nests:
                 # Steps in a loop's body keep the branch that the loop is in; steps in a branch keep
                 # the loop that the condition is in.
                 inside = ((name, BRANCHES[key]), loop) if key in BRANCHES else (branch, name)
@@ -148,7 +148,7 @@ def find_step(documents: Any, name: str) -> Step | None:
     return steps_by_name.get(name) or (of_loop if of_loop and of_loop.loop else None)
 
 
-def find_property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
+def locate_property_file(document: Mapping[str, Any], name: str) -> tuple[str, str]:
     """Return the location of a property file: (path of the step's property with the folder's URI,
     path of the file in the folder).
 
@@ -179,7 +179,7 @@ _DURATION = re.compile(
 _SECONDS = (365 * 86400, 30 * 86400, 7 * 86400, 86400, 3600, 60, 1)
 
 
-def select_key_arguments(
+def select_cache_key_arguments(
     document: dict[str, Any], arguments: dict[str, Any]
 ) -> dict[str, Any] | None:
     """Return the arguments that SageMaker's step cache compares; None if the step is not cached.
@@ -187,7 +187,7 @@ def select_key_arguments(
     ``document`` is the step in the definition; ``arguments`` are its Arguments, resolved or not.
     """
     config = document.get("CacheConfig") or {}
-    names = step_type(document.get("Type")).cache_key
+    names = get_step_type(document.get("Type")).cache_key
     if not config.get("Enabled") or not names:
         return None
     return {name: _get_member(arguments, name) for name in names}
@@ -235,10 +235,10 @@ class Document:
         Lists and objects are resolved member by member. A part is ``Unknown`` if it is known only
         at run time, or if it is invalid, which ``reference_checks`` reports.
         """
-        return evaluate_value(expression, self._start, lenient=True)
+        return evaluate_value(expression, self._unstarted_scope, lenient=True)
 
     @cached_property
-    def _start(self) -> UnstartedScope:
+    def _unstarted_scope(self) -> UnstartedScope:
         return UnstartedScope({name: p.get("DefaultValue") for name, p in self.parameters.items()})
 
 

@@ -16,8 +16,8 @@ from trainyard.language.expressions import (
     JOIN,
     JSON_GET,
     ExpressionError,
-    as_text,
-    check_shape,
+    check_expression_form,
+    format_join_value,
     is_expression,
     look_up_path,
     parse_get,
@@ -154,7 +154,7 @@ def evaluate_value(value: Any, scope: Scope, *, lenient: bool = False) -> Any:
 
 def _evaluate_expression(expression: dict, scope: Scope, lenient: bool) -> Any:
     """Return the value of one expression."""
-    check_shape(expression)
+    check_expression_form(expression)
     if GET in expression:
         return _evaluate_get(expression[GET], scope)
     if JOIN in expression:
@@ -196,7 +196,9 @@ def join_values(values: Iterable[Any], on: str = "") -> str | Unknown:
     parts: list[str | Unknown] = []
     for value in values:
         parts += [on] if parts and on else []
-        parts += (value.parts or (value,)) if isinstance(value, Unknown) else (as_text(value),)
+        parts += (
+            (value.parts or (value,)) if isinstance(value, Unknown) else (format_join_value(value),)
+        )
     unknown = next((part for part in parts if isinstance(part, Unknown)), None)
     return Unknown(unknown.reason, tuple(parts)) if unknown else "".join(map(str, parts))
 
@@ -210,7 +212,7 @@ def iter_unknowns(value: Any) -> Iterator[Unknown]:
             yield from iter_unknowns(item)
 
 
-def read_json(data: bytes, path: str, location: str) -> Any:
+def extract_json_value(data: bytes, path: str, location: str) -> Any:
     """Return the value at ``path`` in a JSON file with the content ``data``.
 
     ``location`` names the file in messages.
@@ -325,7 +327,7 @@ def _find_common_type(kind: str, left_value: Any, right: Any) -> str:
     Raises:
         ExpressionError: their types differ, or a value has none that can be compared.
     """
-    types = [_type_of(kind, value) for value in (left_value, right)]
+    types = [_get_type_name(kind, value) for value in (left_value, right)]
     if types[0] != types[1]:
         raise ExpressionError(
             f"condition {kind} compares {left_value!r} ({types[0]}) with {right!r} ({types[1]}): "
@@ -334,7 +336,7 @@ def _find_common_type(kind: str, left_value: Any, right: Any) -> str:
     return types[0]
 
 
-def _type_of(kind: str, value: Any) -> str:
+def _get_type_name(kind: str, value: Any) -> str:
     """Return ``Boolean``, ``Number`` or ``String``. Raises ExpressionError for any other value."""
     # This comes first, because Python's bool is an int.
     if isinstance(value, bool):

@@ -103,7 +103,7 @@ def iter_references(value: Any) -> Iterator[Reference]:
         ExpressionError: an expression is malformed.
     """
     for expression, _ in iter_expressions(value):
-        check_shape(expression)
+        check_expression_form(expression)
         if GET in expression:
             yield parse_get(expression[GET])
 
@@ -119,7 +119,7 @@ def iter_known_references(value: Any) -> Iterator[Reference]:
                 yield parse_get(expression[GET])
 
 
-def check_shape(value: dict) -> None:
+def check_expression_form(value: dict) -> None:
     """Check that a Join or JsonGet has all its members.
 
     Raises:
@@ -147,7 +147,7 @@ def _check_json_get(body: Any) -> None:
             raise ExpressionError(f"{JSON_GET}: {file} names no property file of a step")
 
 
-def as_text(value: Any) -> str:
+def format_join_value(value: Any) -> str:
     """Return a value as the service writes it into the result of a ``Std:Join``.
 
     Raises:
@@ -249,7 +249,7 @@ _READ: Mapping[str, Callable[[str], Value]] = {
 }
 
 
-def is_a(value: Any, kind: str) -> bool:
+def has_parameter_type(value: Any, kind: str) -> bool:
     """Return whether ``value`` in a definition is valid for a parameter of type ``kind``."""
     return isinstance(value, TYPES[kind]) and (kind == "Boolean" or not isinstance(value, bool))
 
@@ -267,7 +267,7 @@ def parse_parameter_value(text: str, kind: str) -> Value:
         raise ValueError(f"{text!r} is not of type {kind}") from None
 
 
-def as_given(value: Value) -> str:
+def format_parameter_value(value: Value) -> str:
     """Return a parameter's value as text, as ListPipelineParametersForExecution returns it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -41,7 +41,7 @@ class NewCall:
     name: str
     arguments: "dict[str, Argument | NewCall]" = field(default_factory=dict)
 
-    def put(self, path: str, argument: Argument) -> None:
+    def add_argument(self, path: str, argument: Argument) -> None:
         """Add an argument at a path such as ``compute:Compute.instance_type``; create the outer
         calls (here ``compute=Compute(…)``) if they do not exist.
         """
@@ -52,7 +52,7 @@ class NewCall:
             return
         holder = self.arguments.setdefault(name, NewCall(cls))
         if isinstance(holder, NewCall):
-            holder.put(rest, argument)
+            holder.add_argument(rest, argument)
 
     def has_argument(self, path: str) -> bool:
         """Return whether there is an argument at ``path``."""
@@ -158,15 +158,15 @@ class Rewriting(Protocol):
 
     facts: Facts
 
-    def add_remaining(
+    def report_unmigrated(
         self, node: cst.CSTNode, construct: str, reason: str, *, harmless: bool = False
     ) -> None: ...
 
     def require_import(self, name: str) -> str: ...
 
-    def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression: ...
+    def build_call_node(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression: ...
 
-    def write_call(
+    def translate_call(
         self, name: str, rule: Rule, call_arguments: dict[str, Argument], original: cst.Call
     ) -> NewCall: ...
 
@@ -189,7 +189,7 @@ def adapt_constructor_arguments(
                 rewriting, FRAMEWORKS[cls], call_arguments, original, image_argument="image_uri"
             )
         else:
-            rewriting.add_remaining(original, f"estimator_cls={cls}", "its image is not known")
+            rewriting.report_unmigrated(original, f"estimator_cls={cls}", "its image is not known")
     if name == "WarmStartConfig":
         _rewrite_parents(rewriting, call_arguments, original)
     if name != "Estimator" and name not in FRAMEWORKS:
@@ -207,7 +207,7 @@ def adapt_constructor_arguments(
             rewriting, call_arguments["hyperparameters"].code
         )
     for key in call_arguments.keys() & BY_HAND.keys():
-        rewriting.add_remaining(original, f"{key}={call_arguments.pop(key).code}", BY_HAND[key])
+        rewriting.report_unmigrated(original, f"{key}={call_arguments.pop(key).code}", BY_HAND[key])
 
 
 def _rewrite_parents(
@@ -216,7 +216,7 @@ def _rewrite_parents(
     """Rewrite the argument ``parents`` of a WarmStartConfig as v3's shapes."""
     jobs = cst.parse_expression(call_arguments["parents"].code)
     if not isinstance(jobs, cst.Set | cst.List):
-        rewriting.add_remaining(
+        rewriting.report_unmigrated(
             original,
             f"parents={call_arguments.pop('parents').code}",
             "the parent jobs cannot be determined from the script",
@@ -248,7 +248,7 @@ def _rewrite_image(
     if image_argument not in call_arguments and others:
         reason = "find the image by image_uris.retrieve(base_framework_version=…)"
         for key in others:
-            rewriting.add_remaining(original, f"{key}={call_arguments.pop(key).code}", reason)
+            rewriting.report_unmigrated(original, f"{key}={call_arguments.pop(key).code}", reason)
     if image_argument not in call_arguments:
         call_arguments[image_argument] = Argument(
             _render_image_call(rewriting, framework, call_arguments, scope="training")
@@ -286,12 +286,12 @@ def _add_source_dir(
     entry = call_arguments.get("entry_point")
     if entry is None:
         return
-    rewriting.add_remaining(original, f"entry_point={entry.code}", DRIVER)
+    rewriting.report_unmigrated(original, f"entry_point={entry.code}", DRIVER)
     if "source_dir" in call_arguments:
         return
     value = cst.parse_expression(entry.code)
     if not isinstance(value, cst.SimpleString):
-        rewriting.add_remaining(
+        rewriting.report_unmigrated(
             original, f"entry_point={entry.code}", "SDK v3 also needs the folder: add source_dir"
         )
         return
@@ -340,5 +340,5 @@ def rewrite_set_hyperparameters(
     new = NewCall(f"{receiver}.hyperparameters.update")
     for name, argument in call_arguments.items():
         argument.code = _stringify_value(rewriting, argument.code)
-        new.put(name, argument)
-    return rewriting.parse_call(new, original)
+        new.add_argument(name, argument)
+    return rewriting.build_call_node(new, original)

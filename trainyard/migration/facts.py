@@ -85,7 +85,7 @@ class Facts(cst.CSTVisitor):
                 return qualified_name.name
         return None
 
-    def find_sdk_class(self, node: cst.CSTNode) -> str:
+    def find_v2_name(self, node: cst.CSTNode) -> str:
         """Return the last part of the name of v2's object that a node refers to; empty if none."""
         name = self.find_sdk_name(node)
         return "" if name is None or is_v3(name) else name.rpartition(".")[2]
@@ -95,7 +95,7 @@ class Facts(cst.CSTVisitor):
         is not an instance of one, or the class is unknown.
         """
         if isinstance(value, cst.Call):
-            return self.find_sdk_class(value.func)
+            return self.find_v2_name(value.func)
         classes = self.classes.get(render_code(value), set())
         return min(classes) if len(classes) == 1 else ""
 
@@ -105,20 +105,20 @@ class Facts(cst.CSTVisitor):
 
     def visit_Assign(self, node: cst.Assign) -> None:
         for target in node.targets:
-            self._bind(render_code(target.target), node.value)
+            self._note_assignment(render_code(target.target), node.value)
 
     def visit_AnnAssign(self, node: cst.AnnAssign) -> None:
         if node.value is not None:
-            self._bind(render_code(node.target), node.value)
+            self._note_assignment(render_code(node.target), node.value)
 
-    def _bind(self, text: str, value: cst.BaseExpression) -> None:
+    def _note_assignment(self, text: str, value: cst.BaseExpression) -> None:
         """Record that ``value`` is assigned to the variable with the code ``text``."""
         is_known = text in self.own_names
         self.own_names.add(text)
-        cls = self.find_sdk_class(value.func) if isinstance(value, cst.Call) else ""
+        cls = self.find_v2_name(value.func) if isinstance(value, cst.Call) else ""
         self.classes.setdefault(text, set()).add(cls)
         if isinstance(value, cst.Call):
-            self.kinds.add(KINDS.get(self.find_sdk_class(value.func), ""))
+            self.kinds.add(KINDS.get(self.find_v2_name(value.func), ""))
             self.assignments[text] = None if is_known else value
             self.variable[value] = text
         elif isinstance(value, cst.Dict):
@@ -128,7 +128,7 @@ class Facts(cst.CSTVisitor):
 
     def visit_Call(self, node: cst.Call) -> None:
         """Note the objects that are passed to steps, and the inputs of training and tuning jobs."""
-        name = self.find_sdk_class(node.func)
+        name = self.find_v2_name(node.func)
         if name in STEPS:
             holder = find_argument(node, STEPS[name][0], -1)
             if holder is not None:
@@ -153,7 +153,7 @@ class Facts(cst.CSTVisitor):
             call = element.value
             if not isinstance(call, cst.Call):
                 continue
-            prefix, position = _NAMED_ARGUMENTS.get(self.find_sdk_class(call.func), ("", 0))
+            prefix, position = _NAMED_ARGUMENTS.get(self.find_v2_name(call.func), ("", 0))
             if prefix and find_argument(call, f"{prefix}_name", position) is None:
                 self.name[call] = f'"{prefix}-{index}"'
 
@@ -173,7 +173,7 @@ class Facts(cst.CSTVisitor):
     def _note_channel(self, value: cst.BaseExpression, name: str) -> None:
         """Note that ``name`` is the channel of ``value``, if that is a TrainingInput."""
         call = value if isinstance(value, cst.Call) else self.assignments.get(render_code(value))
-        if call is not None and self.find_sdk_class(call.func) == "TrainingInput":
+        if call is not None and self.find_v2_name(call.func) == "TrainingInput":
             self.channel[call] = name if self.channel.get(call, name) == name else ""
 
 
@@ -379,7 +379,7 @@ class Imports(cst.CSTTransformer):
         if self._waiting and not self._depth:
             self._waiting = False
             lines = [
-                *_write_imports(
+                *_render_imports(
                     {(NAME_MODULES[n], n, own_name) for n, own_name in self._needed_names.items()}
                 ),
                 *lines,
@@ -396,7 +396,7 @@ class Imports(cst.CSTTransformer):
         """Add the new imports at the beginning if no import of v2 was at module level."""
         if not self._waiting:
             return updated_node
-        lines = _write_imports(
+        lines = _render_imports(
             {(NAME_MODULES[n], n, own_name) for n, own_name in self._needed_names.items()}
         )
         new = [cst.parse_statement(line) for line in lines]
@@ -455,10 +455,10 @@ class Imports(cst.CSTTransformer):
             elif bound in self._new:
                 moves.add((module, name, bound))
                 self.kept_names.add(f"{module}.{name}")
-        return _write_imports(moves)
+        return _render_imports(moves)
 
 
-def _write_imports(names: set[tuple[str, str, str]]) -> list[str]:
+def _render_imports(names: set[tuple[str, str, str]]) -> list[str]:
     """Return import statements for tuples of (module, name, local name)."""
     by_module = defaultdict(list)
     for module, name, bound in sorted(names):

@@ -43,7 +43,7 @@ _REPLACED_STEPS = {"CreateModelStep", "RegisterModel"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Remaining:
+class UnmigratedCode:
     """Code that could not be migrated: its line in the old script, the code, and the reason."""
 
     line: int
@@ -58,10 +58,10 @@ class Migration:
     code: str
     """The new script."""
 
-    remaining: tuple[Remaining, ...]
+    remaining: tuple[UnmigratedCode, ...]
     """Code that could not be migrated, and must be changed by hand."""
 
-    without_loss: tuple[Remaining, ...]
+    without_loss: tuple[UnmigratedCode, ...]
     """Arguments that were left out because SDK v3 does what they say anyway."""
 
 
@@ -85,7 +85,8 @@ def migrate_script(source: str) -> Migration:
         name: line for name, line in rewriting.import_lines.items() if name in imports.kept_names
     }
     import_remains = [
-        Remaining(line, f"import of {name}", explain_absence(name)) for name, line in lines.items()
+        UnmigratedCode(line, f"import of {name}", explain_absence(name))
+        for name, line in lines.items()
     ]
     remaining = sorted({*rewriting.remaining, *import_remains})
     return Migration(new_module.code, tuple(remaining), tuple(sorted(set(rewriting.without_loss))))
@@ -126,8 +127,8 @@ class Rewriting(cst.CSTTransformer):
     def __init__(self, facts: Facts, source: str) -> None:
         super().__init__()
         self.facts, self._lines = facts, source.splitlines()
-        self.remaining: list[Remaining] = []
-        self.without_loss: list[Remaining] = []
+        self.remaining: list[UnmigratedCode] = []
+        self.without_loss: list[UnmigratedCode] = []
         self.needed_names: dict[str, str] = {}
         """Mapping of a name of v3 to the name under which the new script imports it."""
         self.import_lines: dict[str, int] = {}
@@ -135,16 +136,16 @@ class Rewriting(cst.CSTTransformer):
 
     # Methods that are also used by the modules ``steps`` and ``estimators``.
 
-    def add_remaining(
+    def report_unmigrated(
         self, node: cst.CSTNode, construct: str, reason: str, *, harmless: bool = False
     ) -> None:
         """Report code that could not be migrated; if ``harmless``, an argument without effect."""
-        line = self._start(node).line
+        line = self._find_start(node).line
         (self.without_loss if harmless else self.remaining).append(
-            Remaining(line, construct, reason)
+            UnmigratedCode(line, construct, reason)
         )
 
-    def _start(self, node: cst.CSTNode) -> CodePosition:
+    def _find_start(self, node: cst.CSTNode) -> CodePosition:
         """Return the position in the old script at which a node begins."""
         code_range: Any = self.get_metadata(PositionProvider, node)
         return code_range.start
@@ -157,14 +158,14 @@ class Rewriting(cst.CSTTransformer):
         is_taken = name in self.facts.own_names
         return self.needed_names.setdefault(name, f"sagemaker_{name}" if is_taken else name)
 
-    def parse_call(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
+    def build_call_node(self, new: NewCall, original: cst.CSTNode) -> cst.BaseExpression:
         """Return a new call as a syntax node, formatted for the position of the original.
 
         Also note that the new script must import the classes that are called in its arguments.
         """
         for name in new.iter_classes():
             self.require_import(name)
-        start = self._start(original)
+        start = self._find_start(original)
         line = self._lines[start.line - 1]
         indent = line[: len(line) - len(line.lstrip())]
         return cst.parse_expression(new.to_code(indent, start.column))
@@ -173,13 +174,13 @@ class Rewriting(cst.CSTTransformer):
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Rewrite a call of v2 by the tables; report calls of unknown objects that may be v2's."""
-        name = self.facts.find_sdk_class(original_node.func)
+        name = self.facts.find_v2_name(original_node.func)
         if name in STEPS or name in _REPLACED_STEPS:
             return steps.rewrite_step(self, name, original_node, updated_node)
         if name in CLASSES:
             return self._rewrite_constructor(name, original_node, updated_node)
         if name == "CheckJobConfig" and "max_runtime_in_seconds" not in render_code(original_node):
-            self.add_remaining(original_node, render_code(original_node.func), CHECK_LIMIT)
+            self.report_unmigrated(original_node, render_code(original_node.func), CHECK_LIMIT)
         if name in KINDS and self.facts.variable.get(original_node) in self.facts.in_steps:
             return self._set_pipeline_session(original_node, updated_node)
         func = original_node.func
@@ -195,7 +196,7 @@ class Rewriting(cst.CSTTransformer):
             if rule := METHODS.get((kind, method)):
                 return self.rewrite_method(rule, receiver, original_node, updated_node)
             if self._may_be_estimator(func):
-                self.add_remaining(
+                self.report_unmigrated(
                     original_node, render_code(func), "the script does not show what object this is"
                 )
         return updated_node
@@ -223,8 +224,8 @@ class Rewriting(cst.CSTTransformer):
         call_arguments = self.require_arguments(rule, original, updated_call)
         if call_arguments is None:
             return updated_call
-        new = self.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
-        return self.parse_call(new, original)
+        new = self.translate_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
+        return self.build_call_node(new, original)
 
     def require_arguments(
         self, rule: Rule, original: cst.Call, updated_call: cst.Call
@@ -235,7 +236,7 @@ class Rewriting(cst.CSTTransformer):
         call_arguments = parse_arguments(updated_call, rule.order)
         if call_arguments is None:
             why_not = "the arguments are unpacked from a variable, or there are too many"
-            self.add_remaining(original, render_code(original.func), why_not)
+            self.report_unmigrated(original, render_code(original.func), why_not)
             return None
         if rule.name in ("train", "tune") and "inputs" in call_arguments:
             call_arguments["inputs"].code = steps.render_inputs(
@@ -243,7 +244,7 @@ class Rewriting(cst.CSTTransformer):
             )
         return call_arguments
 
-    def write_call(
+    def translate_call(
         self, name: str, rule: Rule, call_arguments: dict[str, Argument], original: cst.Call
     ) -> NewCall:
         """Return v3's call ``name`` with the arguments that v3 has; report the others."""
@@ -251,16 +252,18 @@ class Rewriting(cst.CSTTransformer):
         for argument, value in call_arguments.items():
             argument_text = f"{argument}={value.code}"
             if argument in rule.lost:
-                self.add_remaining(original, argument_text, rule.lost[argument], harmless=True)
+                self.report_unmigrated(original, argument_text, rule.lost[argument], harmless=True)
             elif value.code in rule.spent.get(argument, ()):
-                self.add_remaining(original, argument_text, "the default in SDK v3", harmless=True)
+                self.report_unmigrated(
+                    original, argument_text, "the default in SDK v3", harmless=True
+                )
             elif argument in rule.paths or argument in rule.order or argument in rule.same:
-                new.put(rule.paths.get(argument, argument), value)
+                new.add_argument(rule.paths.get(argument, argument), value)
             else:
-                self.add_remaining(original, argument_text, GONE)
+                self.report_unmigrated(original, argument_text, GONE)
         for path, value in rule.defaults.items():
             if not new.has_argument(path):
-                new.put(path, Argument(value))
+                new.add_argument(path, Argument(value))
         return new
 
     def _rewrite_constructor(
@@ -279,11 +282,11 @@ class Rewriting(cst.CSTTransformer):
         cls = (
             render_code(updated_call.func) if rule.name == name else self.require_import(rule.name)
         )
-        new = self.write_call(cls, rule, call_arguments, original)
+        new = self.translate_call(cls, rule, call_arguments, original)
         if name == "TrainingInput":
             channel = self.facts.channel.get(original)
             if not channel:
-                self.add_remaining(
+                self.report_unmigrated(
                     original, render_code(original), "its channel is not known from the script"
                 )
                 return updated_call
@@ -294,10 +297,10 @@ class Rewriting(cst.CSTTransformer):
         elif name.startswith("Processing") and not new.arguments.keys() & {
             "input_name", "output_name"
         }:  # fmt: skip
-            self.add_remaining(
+            self.report_unmigrated(
                 original, render_code(original), "SDK v3 needs a name; v2's depends on its position"
             )
-        return self.parse_call(new, original)
+        return self.build_call_node(new, original)
 
     def _set_pipeline_session(
         self, original: cst.Call, updated_call: cst.Call
@@ -305,10 +308,12 @@ class Rewriting(cst.CSTTransformer):
         """Return a constructor with its session replaced by a PipelineSession, which steps need."""
         call_arguments = parse_arguments(updated_call, ())
         if call_arguments is None:
-            self.add_remaining(original, render_code(original.func), "pass its arguments by name")
+            self.report_unmigrated(
+                original, render_code(original.func), "pass its arguments by name"
+            )
             return updated_call
         call_arguments[SESSION] = self._make_pipeline_session(call_arguments.get(SESSION))
-        return self.parse_call(
+        return self.build_call_node(
             NewCall(render_code(updated_call.func), {**call_arguments}), original
         )
 
@@ -318,7 +323,7 @@ class Rewriting(cst.CSTTransformer):
         if (
             session
             and assignment
-            and self.facts.find_sdk_class(assignment.func).endswith("PipelineSession")
+            and self.facts.find_v2_name(assignment.func).endswith("PipelineSession")
         ):
             return session
         cls = self.require_import("PipelineSession")
@@ -383,7 +388,7 @@ class Rewriting(cst.CSTTransformer):
         if isinstance(outer, cst.Arg) and outer.keyword and outer.keyword.value in _CLASS_ARGUMENTS:
             return
         if last[:1].isupper() or last not in ("sagemaker",):
-            self.add_remaining(node, render_code(node), explain_absence(full))
+            self.report_unmigrated(node, render_code(node), explain_absence(full))
 
     def _rewrite_attribute(
         self, original: cst.Attribute, updated_attribute: cst.Attribute
@@ -398,7 +403,7 @@ class Rewriting(cst.CSTTransformer):
             return updated_attribute
         if name not in ATTRIBUTES[kind]:
             new = "ModelTrainer" if kind == "trainer" else "ModelBuilder"
-            self.add_remaining(original, render_code(original), f"SDK v3's {new} has no {name}")
+            self.report_unmigrated(original, render_code(original), f"SDK v3's {new} has no {name}")
             return updated_attribute
         return cst.parse_expression(
             f"{render_code(updated_attribute.value)}.{ATTRIBUTES[kind][name]}"
@@ -415,12 +420,12 @@ class Rewriting(cst.CSTTransformer):
         module = render_code(node.module) if node.module else ""
         if isinstance(node.names, cst.ImportStar):
             if module.split(".")[0] == "sagemaker" and not is_v3(module):
-                self.add_remaining(
+                self.report_unmigrated(
                     node, render_code(node), "import the names explicitly instead of with *"
                 )
             return
         for alias in node.names:
             name = f"{module}.{render_code(alias.name)}"
-            self.import_lines[name] = self._start(node).line
+            self.import_lines[name] = self._find_start(node).line
             if name == "sagemaker.workflow.function_step.step":
-                self.add_remaining(node, f"import of {name}", RUNTIME)
+                self.report_unmigrated(node, f"import of {name}", RUNTIME)

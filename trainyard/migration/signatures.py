@@ -16,12 +16,12 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from trainyard.common.errors import DefinitionError
-from trainyard.emulator.client_environment import list_foreign_variables
+from trainyard.emulator.client_environment import list_conflicting_variables
 from trainyard.emulator.server import serve_emulator
 from trainyard.equality.observed_run import Setting, hash_content
-from trainyard.equality.static_comparison import Answer, Cause, decide_equality
+from trainyard.equality.static_comparison import Difference, EqualityResult, decide_equality
 from trainyard.migration.facts import Facts, is_v3, render_code
-from trainyard.migration.rewriting import Remaining
+from trainyard.migration.rewriting import UnmigratedCode
 from trainyard.validate import refuse_errors
 
 _PROBE = Path(__file__).with_name("signature_probe.py")
@@ -37,7 +37,7 @@ class SignatureCheck:
     installed or the script does not call it."""
     calls: int
     """Number of imports and calls of SDK v3."""
-    unfit: tuple[Remaining, ...]
+    unfit: tuple[UnmigratedCode, ...]
     """Calls and imports that would fail, or could not be compared, sorted by line."""
 
 
@@ -52,7 +52,7 @@ def check_signatures(script: str, python: Path) -> SignatureCheck:
     wrapper = MetadataWrapper(cst.parse_module(script))
     calls = CallCollector(wrapper)
     wrapper.visit(calls)
-    questions = [*calls.resolve_calls()]
+    questions = [*calls.iter_questions()]
     if not questions:
         return SignatureCheck("", 0, ())
     with tempfile.TemporaryDirectory(prefix="trainyard-migrate-") as folder:
@@ -74,7 +74,7 @@ def check_signatures(script: str, python: Path) -> SignatureCheck:
     reasons = [UNPACKED_REASON if call["unpacked"] else None for *_, call in questions]
     reasons = [first or second for first, second in zip(answer["reasons"], reasons, strict=True)]
     unfit = {
-        Remaining(line, construct, reason)
+        UnmigratedCode(line, construct, reason)
         for (line, construct, _), reason in zip(questions, reasons, strict=True)
         if reason
     }
@@ -110,7 +110,7 @@ class CallCollector(cst.CSTVisitor):
             line = self._find_line(node)
             self._imports += [(line, f"{module}.{render_code(alias.name)}") for alias in node.names]
 
-    def resolve_calls(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    def iter_questions(self) -> Iterator[tuple[int, str, dict[str, Any]]]:
         """Iterate over (line, code, question for the probe) of imports and calls."""
         for line, name in self._imports:
             yield line, f"import of {name}", _build_probe_question(name, "", None)
@@ -187,7 +187,7 @@ class ComparisonSettings:
     """Execute the old definition twice, to find out which jobs are not deterministic."""
 
 
-def prove_equality(old: str, new: str, settings: ComparisonSettings) -> Answer:
+def prove_equality(old: str, new: str, settings: ComparisonSettings) -> EqualityResult:
     """Compare the pipeline definitions of two scripts as ``trainyard equal`` does.
 
     If the scripts upload different content to the same URI, return that difference without
@@ -211,8 +211,10 @@ def prove_equality(old: str, new: str, settings: ComparisonSettings) -> Answer:
             digests = [hash_content(side.objects[uri], uri) for side in (first, second)]
             if digests[0] != digests[1]:
                 description = f"object {uri}, which the script uploads"
-                cause = Cause(step="", what=description, first=digests[0], second=digests[1])
-                return Answer(cause=cause, evidence="not executed: they upload different files")
+                cause = Difference(step="", what=description, first=digests[0], second=digests[1])
+                return EqualityResult(
+                    cause=cause, evidence="not executed: they upload different files"
+                )
         setting = Setting({**first.objects, **second.objects}, {}, settings.new_python)
         return decide_equality(
             first.definition,
@@ -247,7 +249,7 @@ def compile_script(
             endpoint.app.objects.create_bucket(bucket)
             endpoint.app.objects.put_file(bucket, key, path)
         script = settings.script.resolve()
-        foreign_names = list_foreign_variables(os.environ, endpoint.env)
+        foreign_names = list_conflicting_variables(os.environ, endpoint.env)
         env = {k: v for k, v in os.environ.items() if k not in foreign_names} | endpoint.env
         command = [python, _RECORDER, script, source, out, str(timestamp)]
         process = subprocess.run(

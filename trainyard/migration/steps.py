@@ -38,7 +38,7 @@ def rewrite_channels(
     elements = []
     for was, now in zip(original.elements, updated_dict.elements, strict=True):
         if not isinstance(was, cst.DictElement) or not isinstance(now, cst.DictElement):
-            script.add_remaining(
+            script.report_unmigrated(
                 original, render_code(original), "its channels are not known from the script"
             )
             return updated_dict
@@ -71,14 +71,14 @@ def rewrite_step(
     holder, method, argument_names = STEPS[name]
     if call_arguments is None or holder not in call_arguments:
         if call_arguments is None or name == "CreateModelStep":
-            script.add_remaining(
+            script.report_unmigrated(
                 original, render_code(original.func), "its arguments are not known from the script"
             )
         return updated_call
     value = next(a.value for a in original.args if a.keyword and a.keyword.value == holder)
     kind = script.facts.infer_kind(value)
     if not kind:
-        script.add_remaining(
+        script.report_unmigrated(
             original, f"{holder}={render_code(value)}", "the script does not show what this is"
         )
         return updated_call
@@ -98,10 +98,10 @@ def rewrite_step(
     )
     for argument, entry in call_arguments.items():
         if argument not in argument_names:
-            new.put(argument, entry)
+            new.add_argument(argument, entry)
         if argument == "name":
-            new.put("step_args", Argument(call))
-    return script.parse_call(new, original)
+            new.add_argument("step_args", Argument(call))
+    return script.build_call_node(new, original)
 
 
 def _render_method_call(
@@ -130,8 +130,8 @@ def _render_method_call(
         call_arguments["inputs"].code = render_inputs(
             script, original, call_arguments["inputs"].code
         )
-    new = script.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
-    return render_code(script.parse_call(new, original))
+    new = script.translate_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
+    return render_code(script.build_call_node(new, original))
 
 
 def _render_flat_call(name: str, call_arguments: dict[str, Argument]) -> str:
@@ -156,7 +156,7 @@ def _unfold_input(
     order = ["data"] if script.facts.infer_class(value) == "TransformInput" else ["instance_type"]
     inside = None if call is None else parse_arguments(call, order)
     if inside is None:
-        script.add_remaining(
+        script.report_unmigrated(
             original, f"inputs={render_code(value)}", "its arguments are not known from the script"
         )
         return
@@ -177,14 +177,16 @@ def _rewrite_register(
     estimator = next((a.value for a in original.args
                       if a.keyword and a.keyword.value == "estimator"), None)  # fmt: skip
     if call_arguments is None or ("model" not in call_arguments and estimator is None):
-        script.add_remaining(original, "RegisterModel", "the model is not known from the script")
+        script.report_unmigrated(
+            original, "RegisterModel", "the model is not known from the script"
+        )
         return updated_call
     new = NewCall(script.require_import("ModelStep"), {"name": call_arguments.pop("name")})
     for key in ("display_name", "description", "depends_on"):
         if key in call_arguments:
-            new.put(key, call_arguments.pop(key))
+            new.add_argument(key, call_arguments.pop(key))
     if "register_model_step_retry_policies" in call_arguments:
-        new.put("retry_policies", call_arguments.pop("register_model_step_retry_policies"))
+        new.add_argument("retry_policies", call_arguments.pop("register_model_step_retry_policies"))
     if "model" in call_arguments:
         receiver = call_arguments.pop("model").code
     else:
@@ -194,7 +196,7 @@ def _rewrite_register(
         order = CLASSES["Estimator"].order
         estimator_arguments = parse_arguments(assignment, order) if assignment is not None else None
         if estimator_arguments is None or "entry_point" in estimator_arguments:
-            script.add_remaining(
+            script.report_unmigrated(
                 original, f"estimator={call_arguments['estimator'].code}", REPACKED_REASON
             )
             return updated_call
@@ -202,9 +204,9 @@ def _rewrite_register(
             script, call_arguments, call_arguments.pop("estimator").code
         )
     rule: Rule = METHODS["model", "register"]
-    call = script.write_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
+    call = script.translate_call(f"{receiver}.{rule.name}", rule, call_arguments, original)
     new.arguments = {"name": new.arguments["name"], "step_args": call, **new.arguments}
-    return script.parse_call(new, original)
+    return script.build_call_node(new, original)
 
 
 def _render_model_builder(

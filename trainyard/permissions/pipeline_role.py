@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from trainyard.common.errors import DefinitionError
-from trainyard.language.definition_document import Step, find_property_file
+from trainyard.language.definition_document import Step, locate_property_file
 from trainyard.language.expressions import GET, JSON_GET, iter_expressions, parse_get
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.permissions.job_role import allow_keys, iter_gaps
 from trainyard.permissions.pipeline_subject import Subject, build_key_arn
 from trainyard.permissions.statements import (
@@ -107,7 +107,7 @@ def iter_statements(subject: Subject) -> Iterator[Statement | Gap]:
     """
     yield from iter_gaps(subject)
     types = {step.type for step in subject.values.steps}
-    jobs = {job.api: job for type_ in types if (job := step_type(type_).job)}
+    jobs = {job.api: job for type_ in types if (job := get_step_type(type_).job)}
     for api, job in sorted(jobs.items()):
         actions = [f"{verb}{api}" for verb in ("Create", "Describe", "Stop")]
         yield Statement(
@@ -207,11 +207,11 @@ def _allow_registry(subject: Subject) -> Iterator[Statement | Gap]:
         sid="Register",
         actions=("sagemaker:CreateModelPackage",),
         resources=packages,
-        conditions=_limit_statuses(subject),
+        conditions=_build_status_condition(subject),
     )
 
 
-def _limit_statuses(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
+def _build_status_condition(subject: Subject) -> dict[str, dict[str, tuple[str, ...]]]:
     """Return a condition: packages are registered only with the definition's approval statuses.
 
     It is empty if a status is missing or not constant, such as a parameter.
@@ -316,7 +316,7 @@ def _iter_json_files(subject: Subject) -> Iterator[tuple[str, str | Gap]]:
             yield JSON_GET, _resolve_text(subject, body["S3Uri"], JSON_GET)
             continue
         file = parse_get(body["PropertyFile"][GET])
-        folder, name = find_property_file(subject.values.step(file.name).document, file.path)
+        folder, name = locate_property_file(subject.values.get_step(file.name).document, file.path)
         location = f"step {file.name}: property file {file.path}"
         uri = _resolve_text(subject, {GET: f"Steps.{file.name}.{folder}"}, location)
         yield location, uri if isinstance(uri, Gap) else join_location(uri, name)

@@ -100,7 +100,7 @@ def split_role_arn(role: str) -> tuple[str, str, str]:
     return match[1], match[2], match[3]
 
 
-def from_definition(
+def parse_subject(
     body: str, source: str, *, name: str, region: str, role: str, root: str | None = None
 ) -> Subject:
     """Return the subject of the definition ``body``; ``source`` names it in messages.
@@ -112,7 +112,7 @@ def from_definition(
     return Subject(name=name, region=region, role=role, document=json.loads(body), root=root)
 
 
-def from_file(
+def read_subject(
     path: Path,
     *,
     name: str,
@@ -140,7 +140,7 @@ def from_file(
     """
     body, source = read_definition(path), str(path)
     is_of_steps = policy_name in STEP_ROLES
-    facts = read_facts(body)
+    facts = find_region_and_role(body)
     region = region or facts["region"]
     role = role or (facts["pipeline_role"] if is_of_steps else "")
     options = {"--name": name or is_of_steps, "--region": region, "--pipeline-role": role}
@@ -148,10 +148,10 @@ def from_file(
         raise DefinitionError(
             f"{path}: the definition does not contain all needed values: give {', '.join(missing)}"
         )
-    return from_definition(body, source, name=name, region=region, role=role, root=root)
+    return parse_subject(body, source, name=name, region=region, role=role, root=root)
 
 
-def read_facts(body: str) -> dict[str, str]:
+def find_region_and_role(body: str) -> dict[str, str]:
     """Return the ``region`` of all images and ARNs in a definition, and its alphabetically first
     role as ``pipeline_role``. Each is empty if there is none; the region also if they differ.
     """

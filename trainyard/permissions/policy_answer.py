@@ -47,7 +47,7 @@ GAPS = 2
 filled by hand."""
 
 
-def print_answer(
+def print_permissions(
     subject: Subject,
     head: str,
     role: str | None,
@@ -75,7 +75,7 @@ def print_answer(
             differ); with :data:`GAPS` if there are gaps.
     """
     if check is not None:
-        raise typer.Exit(_compare_file(subject, check, role, job_role))
+        raise typer.Exit(_compare_with_file(subject, check, role, job_role))
     if as_endpoints:
         _print_endpoints(subject)
         return
@@ -126,7 +126,7 @@ def _print_gaps(gaps: Mapping[str, list[str]]) -> bool:
     return has_gaps
 
 
-def _compare_file(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
+def _compare_with_file(subject: Subject, file: Path, role: str | None, job_role: str | None) -> int:
     """Print the differences between the policies in ``file`` and the derived ones; return the exit
     status.
 
@@ -213,7 +213,7 @@ class _Grant:
             )
         )
 
-    def can_match(self, other: "_Grant") -> bool:
+    def is_overlapping(self, other: "_Grant") -> bool:
         """Return whether a request may match both, ignoring conditions; used for Deny."""
         return (
             covers_pattern(other.action.lower(), self.action.lower())
@@ -264,7 +264,7 @@ def compare_policies(
         need
         for need in needs
         if not any(need.is_within(grant) for grant in allowances)
-        or any(need.can_match(d) for d in denials)
+        or any(need.is_overlapping(d) for d in denials)
     ]
     excess = [grant for grant in allowances if not any(grant.is_within(need) for need in needs)]
     return [g.to_difference("shortage") for g in short] + [

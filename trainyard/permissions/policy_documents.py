@@ -60,14 +60,14 @@ class Policy:
     statements: tuple[Statement, ...]
 
 
-def read_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
+def parse_policy(name: str, document: str | Mapping[str, Any]) -> Policy:
     """Parse a policy document, given as JSON text or as parsed JSON.
 
     Raises:
         MalformedPolicy: it is not a policy document; the message says what is wrong.
     """
     # Pass text, because the cache of the called function needs hashable arguments.
-    return _parse_policy(name, document if isinstance(document, str) else json.dumps(document))
+    return _parse_policy_text(name, document if isinstance(document, str) else json.dumps(document))
 
 
 def read_control_policies(file: Path | None) -> tuple[Policy, ...]:
@@ -86,11 +86,11 @@ def read_control_policies(file: Path | None) -> tuple[Policy, ...]:
     except (OSError, ValueError) as error:
         raise MalformedPolicy(f"--scp {file}: cannot be read: {error}") from None
     several = content if isinstance(content, list) else [content]
-    return tuple(read_policy(f"{file.name}[{n}]", document) for n, document in enumerate(several))
+    return tuple(parse_policy(f"{file.name}[{n}]", document) for n, document in enumerate(several))
 
 
 @lru_cache(maxsize=256)
-def _parse_policy(name: str, text: str) -> Policy:
+def _parse_policy_text(name: str, text: str) -> Policy:
     """Parse a policy's JSON text; cached, because the same policies decide on many requests."""
     try:
         document = json.loads(text)
@@ -116,21 +116,21 @@ def _parse_statement(policy: str, number: int, entry: dict[str, Any], variables:
         raise MalformedPolicy(
             f"{location}: there is no element {sorted(unknown)[0]} in a statement"
         )
-    action = _parse_clause(entry, "Action", location)
+    action = _parse_element(entry, "Action", location)
     if action is None:
         raise MalformedPolicy(f"{location}: has no Action")
     return Statement(
         sid=sid,
         allows=entry["Effect"] == "Allow",
         action=action,
-        resource=_parse_clause(entry, "Resource", location),
-        principal=_parse_clause(entry, "Principal", location),
+        resource=_parse_element(entry, "Resource", location),
+        principal=_parse_element(entry, "Principal", location),
         conditions=_parse_conditions(entry.get("Condition") or {}, location),
         variables=variables,
     )
 
 
-def _parse_clause(
+def _parse_element(
     entry: dict[str, Any], name: Clause, location: str
 ) -> tuple[tuple[str, ...], bool] | None:
     """Return (values, whether it is the Not… form) of an element; None if it is missing."""

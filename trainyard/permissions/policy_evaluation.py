@@ -94,7 +94,7 @@ class Policies:
     """Service control policies of the principal's account, if it is in an organization."""
 
     resource: Policy | None = None
-    must_name: bool = False
+    needs_resource_allow: bool = False
     """True if the resource's policy must allow the request, as that of a KMS key or a role must."""
 
     def iter_kinds(self) -> Iterator[tuple[Kind, tuple[Policy, ...]]]:
@@ -157,7 +157,7 @@ class Decision:
         return f"because no {self.kind} allows the {self.request.action} action"
 
 
-class _NotKnown(Exception):
+class _UnknownConditionKey(Exception):
     """It is not known whether a statement matches, because a condition key's value is not known."""
 
 
@@ -186,7 +186,7 @@ def _iter_denials(request: Request, policies: Policies) -> Iterator[Decision]:
             try:
                 if _is_applicable(statement, request):
                     yield denial
-            except (_NotKnown, MalformedPolicy) as error:
+            except (_UnknownConditionKey, MalformedPolicy) as error:
                 yield replace(denial, unknown=str(error))
 
 
@@ -212,7 +212,7 @@ def _find_kind_without_allow(
     kind: Kind = "role trust policy" if "role trust policy" in by_kind else "resource-based policy"
     grant = _find_grant(request, policies.resource, kind, doubts)
     across = bool(request.owner) and request.owner != request.principal.account
-    if not grant and (across or policies.must_name):
+    if not grant and (across or policies.needs_resource_allow):
         return kind
     # Within an account, access that is given directly to the session or user needs nothing else.
     if not across and grant == "direct":
@@ -242,7 +242,7 @@ def _is_surely_applicable(
     """
     try:
         return _is_applicable(statement, request)
-    except (_NotKnown, MalformedPolicy) as error:
+    except (_UnknownConditionKey, MalformedPolicy) as error:
         denial = Decision(request, False, kind, policy.name if policy else "", statement.sid)
         doubts.setdefault(kind, replace(denial, unknown=str(error)))
         return False
@@ -281,8 +281,9 @@ def _is_applicable(statement: Statement, request: Request) -> bool:
     """Return whether all elements of the statement match the request.
 
     Raises:
-        _NotKnown: everything else matches, and the value of a condition's key is not known.
-        MalformedPolicy: everything else matches, and IAM does not have a condition's operator.
+        _UnknownConditionKey: everything else matches, and the value of a condition's key is not
+        known. MalformedPolicy: everything else matches, and IAM does not have a condition's
+        operator.
     """
     actions, other = statement.action
     lower = (action.lower() for action in actions)
@@ -300,7 +301,7 @@ def _is_applicable(statement: Statement, request: Request) -> bool:
     if not all(is_condition_met(c, request.context, statement.variables) for c in conditions):
         return False
     for _, key, _ in (c for c in statement.conditions if c not in conditions):
-        raise _NotKnown(f"the value of the condition key {key}")
+        raise _UnknownConditionKey(f"the value of the condition key {key}")
     return True
 
 
@@ -389,7 +390,7 @@ def is_condition_met(
     return (all if is_negated else any)(map(is_match, values))
 
 
-def _make_text_match(wild: bool, fold: bool) -> Match:
+def _make_text_matcher(wild: bool, fold: bool) -> Match:
     """Return a function that compares texts; ``wild`` allows wildcards, ``fold`` ignores case."""
 
     def match(value: str, pattern: str, context: Context, variables: bool) -> bool:
@@ -409,7 +410,8 @@ def _match_arn(value: str, arn_pattern: str, context: Context, variables: bool) 
         return False
     pairs = zip(parts, patterns, strict=True)
     return all(
-        _make_text_match(True, False)(part, pattern, context, variables) for part, pattern in pairs
+        _make_text_matcher(True, False)(part, pattern, context, variables)
+        for part, pattern in pairs
     )
 
 
@@ -457,9 +459,9 @@ def _parse_time(text: str) -> float:
 
 
 _MATCHES: dict[str, Match] = {
-    "stringequals": _make_text_match(wild=False, fold=False),
-    "stringequalsignorecase": _make_text_match(wild=False, fold=True),
-    "stringlike": _make_text_match(wild=True, fold=False),
+    "stringequals": _make_text_matcher(wild=False, fold=False),
+    "stringequalsignorecase": _make_text_matcher(wild=False, fold=True),
+    "stringlike": _make_text_matcher(wild=True, fold=False),
     "arnequals": _match_arn,
     "arnlike": _match_arn,
     "bool": _match_bool,

@@ -101,7 +101,7 @@ def build_template(
     substitute = _Substitution(subject)
     resources = {}
     for logical, definition in role_definitions.items():
-        resources[logical] = resource = substitute.apply(definition)
+        resources[logical] = resource = substitute.substitute_arns(definition)
         # CloudFormation cannot tag managed policies.
         if subject.tags and resource["Type"] == "AWS::IAM::Role":
             tags = [{"Key": k, "Value": v} for k, v in sorted(subject.tags.items())]
@@ -167,12 +167,12 @@ class _Substitution:
             if value and (f"${{{name}}}" in text or f'{{"Ref": "{name}"}}' in text)
         }
 
-    def apply(self, value: Any) -> Any:
+    def substitute_arns(self, value: Any) -> Any:
         """Return ``value`` with ``Fn::Sub`` instead of every ARN of this account or bucket."""
         if isinstance(value, dict):
-            return {key: self.apply(inner) for key, inner in value.items()}
+            return {key: self.substitute_arns(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self.apply(inner) for inner in value]
+            return [self.substitute_arns(inner) for inner in value]
         return self._substitute_text(value) if isinstance(value, str) else value
 
     def _substitute_text(self, text: str) -> Any:

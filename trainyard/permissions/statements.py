@@ -11,7 +11,12 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate_value, join_values
-from trainyard.language.expressions import ExpressionError, as_text, index_parameters, look_up_path
+from trainyard.language.expressions import (
+    ExpressionError,
+    format_join_value,
+    index_parameters,
+    look_up_path,
+)
 
 Conditions = Mapping[str, Mapping[str, tuple[str, ...]]]
 """Mapping of an operator to a mapping of a condition key to its values, as in a policy."""
@@ -148,11 +153,15 @@ class Values(UnstartedScope):
         """
         try:
             result = evaluate_value(value, self)
-            return result.fill_unknowns("*") if isinstance(result, Unknown) else as_text(result)
+            return (
+                result.fill_unknowns("*")
+                if isinstance(result, Unknown)
+                else format_join_value(result)
+            )
         except ExpressionError as error:
             raise DefinitionError(f"{location}: {error}") from None
 
-    def step(self, name: str) -> Step:
+    def get_step(self, name: str) -> Step:
         """Return the step with that name.
 
         Raises:
@@ -181,7 +190,7 @@ class Values(UnstartedScope):
         It is the argument itself, or the location that the service derives from it. Other
         properties are ``Unknown``.
         """
-        arguments = self.step(step).arguments
+        arguments = self.get_step(step).arguments
         if path == "ModelArtifacts.S3ModelArtifacts":
             folder = evaluate_value(
                 look_up_path(arguments, "OutputDataConfig.S3OutputPath", step), self

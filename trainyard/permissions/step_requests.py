@@ -15,7 +15,7 @@ from typing import Any
 from trainyard.common.errors import DefinitionError
 from trainyard.language.definition_document import Step, iter_steps
 from trainyard.language.expressions import GET
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
 from trainyard.permissions.pipeline_subject import Collector, Subject
 
@@ -75,7 +75,7 @@ def _collect_training(c: Collector, a: Mapping[str, Any]) -> None:
     c.add_services(a.get("Environment"))
     for values in (a.get("HyperParameters"), a.get("StaticHyperParameters")):
         c.add_services(values)
-        _collect_source(c, values, "sagemaker_submit_directory")
+        _collect_code_archive(c, values, "sagemaker_submit_directory")
 
 
 def _collect_channel(c: Collector, channel: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ def _collect_channel(c: Collector, channel: Mapping[str, Any]) -> None:
         _collect_s3_source(c, s3_source, field)
 
 
-def _collect_source(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
+def _collect_code_archive(c: Collector, values: Mapping[str, Any] | None, name: str) -> None:
     """Add the archive of code that the toolkits of SDK 2 download, if the hyperparameter or
     variable ``name`` has its URI, which may be in quotes.
     """
@@ -110,7 +110,7 @@ def _collect_model(c: Collector, a: Mapping[str, Any]) -> None:
                 c.add_read_location(uri, "PrimaryContainer.ModelDataUrl")
             if source := container.get("ModelDataSource", {}).get("S3DataSource"):
                 c.add_read_location(source["S3Uri"], "PrimaryContainer.ModelDataSource")
-            _collect_source(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
+            _collect_code_archive(c, container.get("Environment"), "SAGEMAKER_SUBMIT_DIRECTORY")
     c.add_network(a.get("VpcConfig"))
 
 
@@ -248,7 +248,7 @@ def iter_requests(subject: Subject, step: Step) -> Iterator[Request]:
         for variant in a["ProductionVariants"]:
             yield _make_model_request(subject, variant.get("ModelName"), a)
     else:
-        field = step_type(step.type).role or "ExecutionRoleArn"
+        field = get_step_type(step.type).role or "ExecutionRoleArn"
         yield Request(a.get(field) or subject.role, a)
 
 
@@ -261,7 +261,7 @@ def _make_model_request(subject: Subject, name: Any, arguments: Mapping[str, Any
     match = re.fullmatch(r"Steps\.([^.]+)\.ModelName", reference)
     if not match:
         return Request(None, arguments, name)
-    return Request(subject.values.step(match[1]).arguments["ExecutionRoleArn"], arguments)
+    return Request(subject.values.get_step(match[1]).arguments["ExecutionRoleArn"], arguments)
 
 
 def list_job_roles(subject: Subject) -> tuple[str, ...]:

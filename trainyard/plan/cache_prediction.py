@@ -23,7 +23,7 @@ from trainyard.language.definition_document import (
     Step,
     iter_steps,
     parse_duration,
-    select_key_arguments,
+    select_cache_key_arguments,
 )
 from trainyard.language.evaluation import (
     Unknown,
@@ -38,16 +38,16 @@ from trainyard.language.expressions import (
     look_up_path,
     resolve_parameters,
 )
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.plan.definition_diff import (
     CODE,
     Change,
     Fields,
-    compare_fields,
     flatten_fields,
     format_path,
     format_reference,
     index_steps,
+    iter_field_changes,
     truncate_to_list_item,
 )
 from trainyard.runs.execution import Execution
@@ -115,7 +115,7 @@ class History:
         self._sagemaker, self.s3 = sagemaker, s3
         self._before = before
         self._by_arn: dict[str, Run] = {}
-        self._batches = self._read(pipeline) if pipeline else iter(())
+        self._batches = self._iter_batches(pipeline) if pipeline else iter(())
         self.runs: list[Run] = []
         """Executions read so far, newest first."""
 
@@ -127,7 +127,7 @@ class History:
         self.runs.extend(batch or ())
         return batch is not None
 
-    def run(self, arn: str) -> Run | None:
+    def find_run(self, arn: str) -> Run | None:
         """Return the execution with that ARN; None if it no longer exists."""
         if arn not in self._by_arn:
             try:
@@ -136,10 +136,10 @@ class History:
                 if read_error_code(error) == "ResourceNotFound":
                     return None
                 raise
-            self._load(arn, description.get("CreationTime", datetime.now(UTC)))
+            self._load_run(arn, description.get("CreationTime", datetime.now(UTC)))
         return self._by_arn[arn]
 
-    def _read(self, pipeline: str) -> Iterator[list[Run]]:
+    def _iter_batches(self, pipeline: str) -> Iterator[list[Run]]:
         """Iterate over the batches of executions, newest first."""
         earlier = {"CreatedBefore": self._before} if self._before else {}
         answer = self._sagemaker.list_pipeline_executions(
@@ -167,10 +167,10 @@ class History:
             # Each execution needs three calls, which mostly wait for the service, so they are read
             # concurrently.
             with ThreadPoolExecutor(8) as threads:
-                yield list(threads.map(lambda pair: self._load(*pair), batch))
+                yield list(threads.map(lambda pair: self._load_run(*pair), batch))
             start += size
 
-    def _load(self, arn: str, start_time: datetime) -> Run:
+    def _load_run(self, arn: str, start_time: datetime) -> Run:
         """Return an execution with its definition, parameters and steps; read it only once."""
         if arn in self._by_arn:
             return self._by_arn[arn]
@@ -289,7 +289,7 @@ class PastScope(UnstartedScope):
         step_run: StepRun | None = self._run.steps.get(step)
         if step_run is None or step_run.source is None:
             return self._run
-        return self._history.run(step_run.source) or step_run.source
+        return self._history.find_run(step_run.source) or step_run.source
 
 
 class NextScope(UnstartedScope):
@@ -369,7 +369,7 @@ class CacheKeys:
         step_run = run.steps.get(self._name)
         if step_run is None or step_run.source is None:
             return (run, step_run) if step_run else None
-        origin = self._history.run(step_run.source)
+        origin = self._history.find_run(step_run.source)
         origin_run = origin.steps.get(self._name) if origin else None
         return (origin, origin_run) if origin and origin_run else None
 
@@ -383,7 +383,7 @@ class CacheKeys:
         except ExpressionError:
             # An expression has no value, and had none in that execution.
             return None
-        return select_key_arguments(dict(step), arguments)
+        return select_cache_key_arguments(dict(step), arguments)
 
 
 def find_missing_output(history: History, run: Run, references_by_uri: Mapping[str, str]) -> str:
@@ -487,9 +487,9 @@ def predict_outcomes(
         for step in order_steps(document):
             condition, holds = step.branch or ("", True)
             when = f"{'if' if holds else 'unless'} {condition}" if condition else ""
-            outcome = _StepPrediction(step.name, step.document, following, history, now).answer(
-                when
-            )
+            outcome = _StepPrediction(
+                step.name, step.document, following, history, now
+            ).predict_outcome(when)
             if outcome.source:
                 sources[step.name] = outcome.source
             outcomes.append(outcome)
@@ -499,7 +499,7 @@ def predict_outcomes(
         hopeful = {
             name
             for name, step in index_steps(document).items()
-            if select_key_arguments(step, {}) is not None
+            if select_cache_key_arguments(step, {}) is not None
         }
         if hopeful <= cached_steps or not history.read_more():
             return outcomes
@@ -541,7 +541,7 @@ class _StepPrediction:
         self._history = history
         self._now = now
 
-    def answer(self, when: str) -> Outcome:
+    def predict_outcome(self, when: str) -> Outcome:
         """Return the outcome of the step; ``when`` is the condition under which it is executed."""
         runs: dict[str, Any] = {
             "step": self._name,
@@ -549,7 +549,7 @@ class _StepPrediction:
             "answer": "runs",
             "when": when,
         }
-        if not step_type(self._step["Type"]).cache_key:
+        if not get_step_type(self._step["Type"]).cache_key:
             return Outcome(**runs, why="never cached")
         if not (self._step.get("CacheConfig") or {}).get("Enabled"):
             return Outcome(**runs, why="the cache is off")
@@ -557,7 +557,7 @@ class _StepPrediction:
             arguments = evaluate_value(self._step["Arguments"], self._following)
         except ExpressionError as error:
             return Outcome(**runs, why=f"its key cannot be known: {error}")
-        new_key = select_key_arguments(dict(self._step), arguments) or {}
+        new_key = select_cache_key_arguments(dict(self._step), arguments) or {}
         earlier = CacheKeys(self._name, self._history).list_earlier()
         new = any(iter_unknowns(new_key))
         matching_runs = (
@@ -609,7 +609,7 @@ class _StepPrediction:
                 "no earlier run" if run_count < LIMIT else f"none of the last {LIMIT} runs had it"
             )
         now = flatten_fields(new_key)
-        changes = list(compare_fields(flatten_fields(earlier[0][2]), now))
+        changes = list(iter_field_changes(flatten_fields(earlier[0][2]), now))
         reasons = [_list_reasons(now, change.path) for change in changes]
         upstream = [reason for of_one in reasons for reason in of_one]
         own_reasons = [
@@ -651,7 +651,7 @@ def _read_declared_key(document: Mapping[str, Any], name: str) -> tuple[Any, dic
     """Return a step's key with unresolved expressions, and the defaults of the parameters in it."""
     step = dict(index_steps(document).get(name, {}))
     key, defaults = (
-        select_key_arguments(step, step.get("Arguments") or {}),
+        select_cache_key_arguments(step, step.get("Arguments") or {}),
         resolve_parameters(document, {}),
     )
     names = {r.name for r in iter_known_references(key or {}) if r.kind == "Parameters"}

@@ -314,7 +314,7 @@ def _iter_pipeline_changes(old: State, new: State, before: dict, after: dict) ->
         plain |= {f"Tags[{key}]": value for key, value in sorted(state.tags.items())}
         return {k: Field(v, str(v)) for k, v in plain.items() if v} | list_top_fields(document)
 
-    yield from compare_fields(collect_settings(old, before), collect_settings(new, after))
+    yield from iter_field_changes(collect_settings(old, before), collect_settings(new, after))
 
 
 def _iter_parameter_changes(before: dict, after: dict) -> Iterator[Change]:
@@ -373,14 +373,16 @@ def _iter_step_changes(old: dict, new: dict, code_note: CodeNote) -> Iterator[St
         was, now = old.get(name), new.get(name)
         if was == now:
             continue
-        changes = tuple(compare_fields(list_fields(was or {}), list_fields(now or {}), code_note))
+        changes = tuple(
+            iter_field_changes(list_fields(was or {}), list_fields(now or {}), code_note)
+        )
         if was is None or now is None or changes:
             sign = _choose_sign(was is not None, now is not None)
             kind = (now or was or {})["Type"]
             yield StepChange(sign=sign, name=name, type=kind, changes=changes)
 
 
-def compare_fields(
+def iter_field_changes(
     old: Fields, new: Fields, code_note: CodeNote = lambda old, new: ""
 ) -> Iterator[Change]:
     """Iterate over the fields that differ, in the order of ``new``, then those that are removed.

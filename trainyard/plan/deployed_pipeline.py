@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from trainyard.aws_clients import read_error_code
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 NOT_OURS = ("aws:", "sagemaker:")
 """Prefixes of tags that AWS and SageMaker Projects set on pipelines. They are ignored, and never
@@ -41,7 +41,7 @@ class State:
     def fingerprint(self) -> str:
         """SHA-256 of the state; white space and order of keys in the definition do not matter."""
         meaning = self.as_json() | {"definition": self.document}
-        return json_sha256(meaning)
+        return hash_json(meaning)
 
     def as_json(self) -> dict[str, Any]:
         """Return the state as JSON types; the definition is a JSON text in it."""
@@ -54,7 +54,7 @@ class State:
             "tags": dict(sorted(self.tags.items())),
         }
 
-    def request(self) -> dict[str, Any]:
+    def build_request(self) -> dict[str, Any]:
         """Return the request for UpdatePipeline; with tags, it is also valid for CreatePipeline."""
         parallel = {"MaxParallelExecutionSteps": self.max_parallel_steps}
         return {

@@ -102,10 +102,10 @@ def find_overwritten(
     for outcome in outcomes:
         if outcome.answer == "cached" and (run := outcome.source):
             for uri in dict.fromkeys(_iter_inputs(everything[outcome.step], defaults)):
-                results.append(_check_location(s3, outcome.step, run, uri, fix))
+                results.append(_count_newer_objects(s3, outcome.step, run, uri, fix))
             for uri in outcome.uris:
                 results.append(
-                    _check_location(s3, outcome.step, run, uri, FIX_OUTPUT, is_output=True)
+                    _count_newer_objects(s3, outcome.step, run, uri, FIX_OUTPUT, is_output=True)
                 )
     return [item for item in results if item.count or item.list_error]
 
@@ -134,7 +134,7 @@ def _iter_inputs(step: Mapping[str, Any], defaults: Mapping[str, Any]) -> Iterat
             yield uri
 
 
-def _check_location(
+def _count_newer_objects(
     s3: Any, step: str, run: Run, uri: str, fix: str, *, is_output: bool = False
 ) -> Overwritten:
     """Count the objects under ``uri`` that were written after the step read or wrote them."""

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.plan.cache_prediction import Outcome, is_key_changed, parse_code_name
 from trainyard.plan.definition_diff import CODE, Change, Diff, StepChange, format_path
 from trainyard.plan.pipeline_plan import Drift, Plan
 from trainyard.plan.run_cost import Cost, Foreseen, Range
 from trainyard.runs.run_display import format_duration
 from trainyard.terminal import console
-from trainyard.validate.all_checks import count_nouns
+from trainyard.validate.all_checks import format_noun_count
 
 COLOURS = {"+": "green", "-": "red", "~": "yellow", "!": "bold magenta"}
 LONGEST = 60  # characters of a value
@@ -59,14 +59,16 @@ def print_plan(plan: Plan) -> None:
 def format_headline(plan: Plan) -> str:
     """Return a summary of the plan, such as ``2 steps changed, 1 parameter changed``."""
     if plan.current is None:
-        return f"is new, with {count_nouns(len(plan.outcomes), 'step')}"
+        return f"is new, with {format_noun_count(len(plan.outcomes), 'step')}"
     if not plan.diff:
         return "no change"
     counts = {sign: [s for s in plan.diff.steps if s.sign == sign] for sign in "+~-"}
     words = {"+": "added", "~": "changed", "-": "removed"}
-    phrases = [f"{count_nouns(len(counts[s]), 'step')} {words[s]}" for s in words if counts[s]]
+    phrases = [
+        f"{format_noun_count(len(counts[s]), 'step')} {words[s]}" for s in words if counts[s]
+    ]
     for noun, changes in (("parameter", plan.diff.parameters), ("setting", plan.diff.pipeline)):
-        phrases += [f"{count_nouns(len(changes), noun)} changed"] if changes else []
+        phrases += [f"{format_noun_count(len(changes), noun)} changed"] if changes else []
     return ", ".join(phrases)
 
 
@@ -211,9 +213,12 @@ def _build_total_row(plan: Plan) -> list[Cell]:
         ("in all", "bold"),
         ("", ""),
         ("", ""),
-        (_mark_foreseen(format_times(total.expected), any(cost.is_foreseen for cost in run)), ""),
+        (
+            _mark_prediction(format_times(total.expected), any(cost.is_predicted for cost in run)),
+            "",
+        ),
         (format_cost(total.usd_expected, some), ""),
-        (_time_limit(total.limit), ""),
+        (_format_time_limit(total.limit), ""),
         (format_usd(total.usd_limit, some), "bold"),
         (f"at most {without} without the cache" if has_cached else "", "dim"),
     ]
@@ -226,7 +231,7 @@ def _explain_surprise(plan: Plan, outcome: Outcome) -> str:
     same model again because all jobs are taken from the cache.
     """
     if outcome.type == "RegisterModel":
-        jobs = [other for other in plan.outcomes if step_type(other.type).is_charged]
+        jobs = [other for other in plan.outcomes if get_step_type(other.type).is_charged]
         is_repeat = jobs and all(job.answer == "cached" for job in jobs)
         return "registers the same model again: never cached" if is_repeat else ""
     if plan.current is None or outcome.step not in plan.diff.changed_steps:
@@ -241,7 +246,7 @@ def _build_row(outcome: Outcome, cost: Cost, remark: str) -> list[Cell]:
         cells = [cost.machines, "", "", "", "$0", outcome.why + remark]
         return [(outcome.step, ""), ("cached", "green"), *((cell, "dim") for cell in cells)]
     timing = outcome.when or "runs"
-    if not step_type(outcome.type).is_charged:
+    if not get_step_type(outcome.type).is_charged:
         return [(outcome.step, ""), (timing, ""), *[("", "")] * 5, (remark, "dim")]
     machines = f"{cost.machines}{' spot' if cost.spot else ''}"
     no_price = f"; no price for {cost.unpriced}" if cost.unpriced else ""
@@ -249,15 +254,15 @@ def _build_row(outcome: Outcome, cost: Cost, remark: str) -> list[Cell]:
         (outcome.step, ""),
         (timing, "yellow"),
         (machines, ""),
-        (_mark_foreseen(format_times(cost.expected_seconds), cost.is_foreseen), ""),
+        (_mark_prediction(format_times(cost.expected_seconds), cost.is_predicted), ""),
         (format_cost(cost.usd_expected, cost.estimated), ""),
-        (_time_limit(cost.limit), ""),
+        (_format_time_limit(cost.limit), ""),
         (format_usd(cost.usd_limit, cost.estimated), ""),
         (f"{outcome.why}{no_price}", "yellow"),
     ]
 
 
-def _time_limit(seconds: float | None) -> str:
+def _format_time_limit(seconds: float | None) -> str:
     """Return a time limit as text, in whole minutes if possible; ``?`` if it is not known."""
     if seconds is None:
         return "?"
@@ -281,7 +286,7 @@ def format_times(seconds: Range) -> str:
     return low if low == high else f"{low} – {high}"
 
 
-def _mark_foreseen(text: str, is_foreseen: bool) -> str:
+def _mark_prediction(text: str, is_foreseen: bool) -> str:
     return f"foreseen {text}" if is_foreseen and text != "–" else text
 
 

@@ -126,7 +126,7 @@ def refresh_prices(region: str, path: Path = TABLE) -> int:
     # Write one price per line, so that version control shows which prices changed.
     entry = r'\{\s+"usd": ([^,]+),\s+"source": ("[^"]+")\s+\}'
     text = re.sub(entry, r'{"usd": \1, "source": \2}', json.dumps(tree, indent=1)) + "\n"
-    atomic_file.write(path, text)
+    atomic_file.write_file(path, text)
     return sum(len(entries) for entries in table.values())
 
 

@@ -18,7 +18,7 @@ from trainyard.foresight.interval import Spread
 from trainyard.language.definition_document import iter_steps
 from trainyard.language.evaluation import Unknown, UnstartedScope, evaluate_value, iter_unknowns
 from trainyard.language.expressions import ExpressionError, resolve_parameters
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.language.step_types.job_steps import TRAINING_JOB
 from trainyard.plan.cache_prediction import History, Outcome, Run, find_executed_step
 from trainyard.plan.definition_diff import index_steps
@@ -177,14 +177,14 @@ class Cost:
     """Instance type that has no price."""
 
     @property
-    def is_foreseen(self) -> bool:
+    def is_predicted(self) -> bool:
         """True if the prediction is used, because no earlier run of the step is known."""
         return self.foreseen is not None and self.seen == UNKNOWN
 
     @property
     def expected_seconds(self) -> Range:
         """Seconds of earlier runs, or else the prediction; ``UNKNOWN`` if there is neither."""
-        if not self.is_foreseen or self.foreseen is None:
+        if not self.is_predicted or self.foreseen is None:
             return self.seen
         longest = self.foreseen.p90 if self.limit is None else min(self.foreseen.p90, self.limit)
         return Range(min(self.foreseen.p10, longest), longest)
@@ -192,7 +192,7 @@ class Cost:
     @property
     def usd_expected(self) -> Range:
         """USD for ``expected_seconds``."""
-        return self.usd_foreseen if self.is_foreseen else self.usd_seen
+        return self.usd_foreseen if self.is_predicted else self.usd_seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def estimate_costs(
     costs = []
     for outcome in outcomes:
         job = read_work(everything[outcome.step], defaults)
-        if not step_type(outcome.type).is_charged:
+        if not get_step_type(outcome.type).is_charged:
             cost = Cost(step=outcome.step, machines="", seen=NOTHING, usd_seen=NOTHING)
         elif job is None:
             # The step is charged, but its machines or their prices are not known here.
@@ -288,7 +288,7 @@ def read_work(step: Mapping[str, Any], parameters: Mapping[str, Any]) -> Work | 
         parameters: mapping of a parameter's name to its value.
     """
     is_tuning = step["Type"] == "Tuning"
-    job = TRAINING_JOB if is_tuning else step_type(step["Type"]).sole_job
+    job = TRAINING_JOB if is_tuning else get_step_type(step["Type"]).sole_job
     # The price table has no prices for the machines of transform jobs.
     if job is None or job.machines == "transform":
         return None

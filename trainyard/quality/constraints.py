@@ -49,14 +49,14 @@ def _suggest_feature(feature: dict[str, Any]) -> dict[str, Any]:
     }
     if "min" in feature_statistics:
         constraint["num_constraints"] = {"is_non_negative": feature_statistics["min"] >= 0}
-    elif (buckets := _read_buckets(feature_statistics)) and len(buckets) <= min(
+    elif (buckets := _get_buckets(feature_statistics)) and len(buckets) <= min(
         DOMAIN, common["num_present"] / 2
     ):
         constraint["string_constraints"] = {"domains": [bucket["value"] for bucket in buckets]}
     return constraint
 
 
-def _read_buckets(feature_statistics: dict[str, Any]) -> list[dict[str, Any]]:
+def _get_buckets(feature_statistics: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the value counts of a text column; empty if they were not written."""
     return feature_statistics.get("distribution", {}).get("categorical", {}).get("buckets", [])
 
@@ -186,7 +186,7 @@ def _check_distribution(
             )
         limit = rules.get("categorical_comparison_threshold", 0.1)
         gap = _measure_category_distance(
-            _read_buckets(now["string_statistics"]), _read_buckets(then["string_statistics"])
+            _get_buckets(now["string_statistics"]), _get_buckets(then["string_statistics"])
         )
     else:
         return []
@@ -331,7 +331,7 @@ def _build_sketch_levels(values: np.ndarray) -> list[list[float]]:
     return [*levels, level.tolist()]
 
 
-def weigh_sketch(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def unpack_sketch(kll: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Return the sorted values of a sketch and their weights.
 
     The weights add up to the number of values from which the sketch was made.
@@ -350,7 +350,7 @@ def measure_sketch_distance(first: dict[str, Any], other: dict[str, Any], robust
     Kolmogorov-Smirnov test at 5 %, 1.358 √((n + m) / n m). The result is at least 0. AWS names that
     test and gives no formula.
     """
-    (a, wa), (b, wb) = weigh_sketch(first), weigh_sketch(other)
+    (a, wa), (b, wb) = unpack_sketch(first), unpack_sketch(other)
     points = np.union1d(a, b)
     gap = float(
         np.abs(

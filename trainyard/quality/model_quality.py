@@ -194,15 +194,15 @@ def describe_predictions(table: Table, problem: str, columns: dict[str, str]) ->
     """
     if problem not in KINDS:
         raise DataError(f"problem_type {problem!r} must be one of {', '.join(KINDS)}")
-    truth = table.find_column(_get_column(columns, "ground_truth_attribute"))
+    truth = table.find_column(_require_column_name(columns, "ground_truth_attribute"))
     if problem == "Regression":
         metrics = _make_regression_measure(
-            truth, table.find_column(_get_column(columns, "inference_attribute"))
+            truth, table.find_column(_require_column_name(columns, "inference_attribute"))
         )
         matrix = None
     else:
         metrics, matrix = _prepare_classification(table, truth, problem, columns)
-    report = _with_deviations(metrics, table.rows)
+    report = _compute_metrics(metrics, table.rows)
     if matrix is not None:
         report = {"confusion_matrix": matrix, **report}
     return {
@@ -250,13 +250,13 @@ def find_violations(
     return results
 
 
-def _get_column(columns: dict[str, str], name: str) -> str:
+def _require_column_name(columns: dict[str, str], name: str) -> str:
     if not columns.get(name):
         raise DataError(f"{name} is not set: it must name a column")
     return columns[name]
 
 
-def _with_deviations(measure: Measure, rows: int) -> dict[str, Any]:
+def _compute_metrics(measure: Measure, rows: int) -> dict[str, Any]:
     """Return each metric's value and standard deviation, "NaN" if there are too few rows."""
     values = measure(np.arange(rows))
     spread: dict[str, Any] = dict.fromkeys(values, "NaN")

@@ -130,4 +130,4 @@ def build_function_zip() -> bytes:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m trainyard.runs.end_message FILE.zip")
-    atomic_file.write(Path(sys.argv[1]), build_function_zip())
+    atomic_file.write_file(Path(sys.argv[1]), build_function_zip())

@@ -189,7 +189,7 @@ class Execution:
             )
             self._sagemaker.stop_pipeline_execution(PipelineExecutionArn=self.arn)
 
-    def steps(self) -> list[Step]:
+    def list_steps(self) -> list[Step]:
         """Return the steps that have started, in the order in which they started."""
         with service_errors(f"listing the steps of {self.arn}"):
             pages = self._sagemaker.get_paginator("list_pipeline_execution_steps").paginate(
@@ -202,7 +202,7 @@ class Execution:
         """Return the summaries of a tuning job's training jobs, in the order of their creation."""
         return _list_trainings(self._sagemaker, tuning_job)
 
-    def training_job(self, name: str) -> dict[str, Any]:
+    def describe_training_job(self, name: str) -> dict[str, Any]:
         """Return DescribeTrainingJob's response; its FinalMetricDataList has the latest metrics."""
         with service_errors(f"reading training job {name}"):
             return self._sagemaker.describe_training_job(TrainingJobName=name)
@@ -240,7 +240,7 @@ class Execution:
             if "Name" in parameter and "Value" in parameter
         }
 
-    def earlier(self, limit: int) -> list["Execution"]:
+    def list_earlier(self, limit: int) -> list["Execution"]:
         """Return up to ``limit`` executions of its pipeline that were started before it.
 
         The newest is the first.
@@ -261,7 +261,7 @@ class Execution:
         ]
         return executions[:limit]
 
-    def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
+    def read_last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         """Return a mapping of host (``algo-1``) to the last ``count`` lines that it logged."""
         events_by_host = self.read_last_events(step, count)
         return {
@@ -275,17 +275,17 @@ class Execution:
         Each event has ``timestamp`` and ``message``.
         """
         events_by_host = {}
-        for stream in self._log_streams(step):
+        for stream in self._list_log_streams(step):
             # The stream of a training job is <job>/algo-1-<time>; transform jobs also have a stream
             # <job>/<host>/data-log.
             host = stream.partition("/")[2]
             match = re.fullmatch(r"(algo-\d+)(?:-\d+)?", host)
-            answer = self._log_events(step, stream, limit=count, startFromHead=False)
+            answer = self._fetch_log_events(step, stream, limit=count, startFromHead=False)
             events = answer.get("events", [])
             events_by_host[match[1] if match else host] = [{**MISSING, **event} for event in events]
         return events_by_host
 
-    def all_lines(self, step: Step) -> Iterator[str]:
+    def iter_lines(self, step: Step) -> Iterator[str]:
         """Iterate over all log lines of the step's first instance, which has rank 0, from the
         beginning.
         """
@@ -296,18 +296,18 @@ class Execution:
 
         Each event has ``timestamp`` and ``message``.
         """
-        for stream in self._log_streams(step)[:1]:
+        for stream in self._list_log_streams(step)[:1]:
             token: str | None = None
             while True:
                 more = {"nextToken": token} if token else {}
-                page = self._log_events(step, stream, startFromHead=True, **more)
+                page = self._fetch_log_events(step, stream, startFromHead=True, **more)
                 yield from ({**MISSING, **event} for event in page.get("events", []))
                 # At the end CloudWatch returns the same token again. An empty page is not the end.
                 if page.get("nextForwardToken") in (token, None):
                     break
                 token = page["nextForwardToken"]
 
-    def _log_streams(self, step: Step) -> list[str]:
+    def _list_log_streams(self, step: Step) -> list[str]:
         """Return the names of the log streams of the step's instances; empty before the job has
         logged anything.
         """
@@ -326,7 +326,7 @@ class Execution:
         names = (stream.get("logStreamName") for stream in response.get("logStreams", []))
         return [name for name in names if name]
 
-    def _log_events(self, step: Step, stream: str, **options: Any) -> dict[str, Any]:
+    def _fetch_log_events(self, step: Step, stream: str, **options: Any) -> dict[str, Any]:
         """Return GetLogEvents' response for a stream of the step's job, with these options."""
         assert step.job is not None  # one of its streams was found
         kind, job = step.job
@@ -467,7 +467,7 @@ def iter_waiting_callbacks(region: str | None = None) -> Iterator[WaitingCallbac
             if item["PipelineExecutionStatus"] in RUNS
         ]
     for arn in running:
-        for step in Execution(arn, region).steps():
+        for step in Execution(arn, region).list_steps():
             callback = step.metadata.get("Callback", {})
             if callback and step.status in RUNS:
                 yield WaitingCallback(

@@ -85,7 +85,7 @@ def _follow_live(display: Display, execution: Execution, poll_seconds: float) ->
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         while True:
             status = execution.describe()["PipelineExecutionStatus"]
-            steps = execution.steps()
+            steps = execution.list_steps()
             live.update(
                 Group(build_steps_table(steps), _render_progress(execution, steps, display))
             )
@@ -101,7 +101,7 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
     alive = SignsOfLife(display)
     while True:
         status = execution.describe()["PipelineExecutionStatus"]
-        steps = execution.steps()
+        steps = execution.list_steps()
         for step in steps:
             if last_lines.get(step.name) != step.status:
                 last_lines[step.name] = step.status
@@ -111,7 +111,7 @@ def _follow_lines(display: Display, execution: Execution, poll_seconds: float) -
         # A warning about a training job is printed once, and not at each request while it holds.
         for step in _select_running_trainings(steps):
             if step.name not in warned_steps:
-                job = execution.training_job(step.job[1] if step.job else "")
+                job = execution.describe_training_job(step.job[1] if step.job else "")
                 if warning := display.warns(execution, job):
                     warned_steps.add(step.name)
                     clock = time.strftime("%H:%M:%S")
@@ -139,7 +139,7 @@ def _render_progress(execution: Execution, steps: list[Step], display: Display) 
     It is empty if no training job is running.
     """
     for step in _select_running_trainings(steps):
-        job = execution.training_job(step.job[1] if step.job else "")
+        job = execution.describe_training_job(step.job[1] if step.job else "")
         metrics = [
             f"{name.split(':')[-1]} {value:,.4g}"
             for name, value in read_latest_metrics(job).items()
@@ -188,7 +188,7 @@ class SignsOfLife:
                 continue
             job: dict[str, Any] = {}
             if step.job and step.job[0] == "TrainingJob":
-                job = execution.training_job(step.job[1])
+                job = execution.describe_training_job(step.job[1])
                 # The pace is measured from the first optimizer step that is seen.
                 if (progress := self._display.progress(job)) and progress[0]:
                     self._first_step.setdefault(step.name, (now, progress[0]))
@@ -197,7 +197,7 @@ class SignsOfLife:
                 self._printed_at[step.name] = now
                 sign = self._describe_training(step, job, now)
                 if not sign:
-                    last_lines = execution.last_lines(step, 1).values()
+                    last_lines = execution.read_last_lines(step, 1).values()
                     ends = [lines[-1].strip() for lines in last_lines if lines]
                     sign = ends[0][:_LONGEST] if ends else ""
                 yield step, sign or f"running for {format_duration(step.seconds)}"

@@ -88,7 +88,7 @@ def explain_abandoned_metrics(metrics: Iterable[Definition]) -> list[str]:
     return [
         metric.pattern.explain_timeout(metric.name)
         for metric in metrics
-        if metric.pattern.is_given_up
+        if metric.pattern.is_abandoned
     ]
 
 

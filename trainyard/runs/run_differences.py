@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from trainyard.language.definition_document import Step
 from trainyard.language.evaluation import UnstartedScope, evaluate_value
-from trainyard.language.expressions import as_given
+from trainyard.language.expressions import format_parameter_value
 from trainyard.plan.definition_diff import (
     Field,
     Fields,
@@ -100,7 +100,7 @@ class StepInputs:
     """Mapping of a path to its S3 URI, with references resolved."""
 
 
-def step_inputs(
+def collect_step_inputs(
     step: Step, parameter_values: Mapping[str, Any], job: Mapping[str, Any]
 ) -> StepInputs:
     """Return the inputs of a step in a run.
@@ -165,7 +165,8 @@ def build_parameter_fields(parameter_values: Mapping[str, Any]) -> Fields:
     """Return the parameters of a run as fields."""
     return {
         name: Field(
-            value, format_value(name, as_given(value) if isinstance(value, bool) else value)
+            value,
+            format_value(name, format_parameter_value(value) if isinstance(value, bool) else value),
         )
         for name, value in parameter_values.items()
     }
@@ -206,7 +207,7 @@ def split_code_and_data(uris: Mapping[str, str]) -> StepUris:
     return StepUris(code, data, frozenset(paths))
 
 
-def is_submitted(key: str) -> bool:
+def is_code_variable(key: str) -> bool:
     """Return whether a hyperparameter or variable named ``key`` contains the URI of code."""
     return _SUBMIT_DIRECTORY.fullmatch(f"Environment.{key}") is not None
 

@@ -29,7 +29,7 @@ def read_training_metrics(execution: Execution, steps: Mapping[str, Step]) -> Me
     """
     jobs = {step.title: step.job for step in steps.values() if step.job}
     metrics_by_title = {
-        title: read_latest_metrics(execution.training_job(name))
+        title: read_latest_metrics(execution.describe_training_job(name))
         for title, (kind, name) in jobs.items()
         if kind == "TrainingJob"
     }
@@ -147,7 +147,7 @@ def print_summary(execution: Execution, display: Display) -> None:
     """Print steps and times, the display's tables, failures, the status and the model package."""
     description = execution.describe()
     status = description["PipelineExecutionStatus"]
-    steps = execution.steps()
+    steps = execution.list_steps()
     by_name = {step.name: step for step in steps}
     console.print()
     console.print(build_steps_table(steps))
@@ -179,7 +179,7 @@ def find_model_package(steps: list[Step]) -> str | None:
 def _print_failure(execution: Execution, step: Step) -> None:
     """Print a failed step's reason, the last lines of its logs, and its cause if it is known."""
     console.print(Text.assemble((f"{step.name} failed: ", "bold red"), step.reason))
-    logs = execution.last_lines(step, LOG_TAIL)
+    logs = execution.read_last_lines(step, LOG_TAIL)
     for host in _select_hosts(logs, step.reason):
         console.print(Text(f"last lines of {host}:", style="dim"))
         for line in select_last_job_lines(logs[host]):

@@ -17,7 +17,12 @@ from botocore.exceptions import ClientError, ParamValidationError
 from trainyard.aws_clients import service_errors
 from trainyard.common.errors import ServiceError
 from trainyard.language import definition_document as language
-from trainyard.language.evaluation import Unknown, UnstartedScope, parse_arn_variables, read_json
+from trainyard.language.evaluation import (
+    Unknown,
+    UnstartedScope,
+    extract_json_value,
+    parse_arn_variables,
+)
 from trainyard.language.expressions import ExpressionError, look_up_path
 from trainyard.language.step_types import STEP_TYPES
 from trainyard.runs.execution import Step
@@ -149,7 +154,7 @@ class RunValues(UnstartedScope):
         step_definition = language.find_step(self._document.get("Steps"), step)
         if step_definition is None:
             raise ExpressionError(f"step {step!r} does not exist")
-        folder, file = language.find_property_file(step_definition.document, name)
+        folder, file = language.locate_property_file(step_definition.document, name)
         uri = self.property(step, folder)
         return uri if isinstance(uri, Unknown) else f"{uri.rstrip('/')}/{file}"
 
@@ -161,7 +166,7 @@ class RunValues(UnstartedScope):
     def s3_file(self, uri: str, path: str) -> Any:
         """Return the value at ``path`` in the JSON object at the S3 URI ``uri``."""
         try:
-            return read_json(self._read(uri), path, uri)
+            return extract_json_value(self._read(uri), path, uri)
         except ServiceError as error:
             raise ExpressionError(str(error)) from None
 

@@ -44,7 +44,7 @@ class RerunPlan:
     """Those ``parameters`` that a reused step refers to. A new value does not change that step."""
 
     @property
-    def config(self) -> dict[str, Any]:
+    def selective_execution_config(self) -> dict[str, Any]:
         """The SelectiveExecutionConfig for StartPipelineExecution."""
         selection = [{"StepName": name} for name in self.runs]
         return {"SelectedSteps": selection, "SourcePipelineExecutionArn": self.source}
@@ -128,7 +128,7 @@ def start_rerun(
         return create_client("sagemaker", region).start_pipeline_execution(
             PipelineName=rerun.pipeline,
             PipelineParameters=[{"Name": k, "Value": v} for k, v in values.items()],
-            SelectiveExecutionConfig=rerun.config,
+            SelectiveExecutionConfig=rerun.selective_execution_config,
         )["PipelineExecutionArn"]
 
 
@@ -171,7 +171,7 @@ def _find_reused(
     if status not in END_STATUSES:
         message = f"--execution {execution.arn}: is {status}; wait until it has ended"
         raise RecipeError(f"{message} (trainyard watch)")
-    statuses = {run_step.name: run_step.status for run_step in execution.steps()}
+    statuses = {run_step.name: run_step.status for run_step in execution.list_steps()}
     reasons: dict[str, str] = {}
     todo = list(runs)
     while todo:

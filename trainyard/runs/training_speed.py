@@ -130,7 +130,7 @@ SettingOf = Callable[[Mapping[str, Any]], Setting]
 ForesightError if it is not known."""
 
 
-def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[Measurement | str]:
+def iter_measurements(execution: Execution, setting_of: SettingOf) -> Iterator[Measurement | str]:
     """Iterate over measurements of the step times of an execution's successful training jobs.
 
     Yield a string with the reason for a training job that cannot be used.
@@ -138,9 +138,9 @@ def measure_trainings(execution: Execution, setting_of: SettingOf) -> Iterator[M
     Raises:
         ServiceError: the execution does not exist, or AWS cannot be reached.
     """
-    for step in execution.steps():
+    for step in execution.list_steps():
         if step.job and step.job[0] == "TrainingJob" and step.status == "Succeeded":
-            job = execution.training_job(step.job[1])
+            job = execution.describe_training_job(step.job[1])
             try:
                 yield _make_measurement(
                     job, setting_of(job), read_step_seconds(execution, step, job)
@@ -159,7 +159,7 @@ def read_step_seconds(execution: Execution, step: Step, job: Mapping[str, Any]) 
         definition for definition in compile_definitions(job) if definition.name.endswith(METRIC)
     ][:1]
     readings = (
-        metric.extract_value(line) for metric in metrics for line in execution.all_lines(step)
+        metric.extract_value(line) for metric in metrics for line in execution.iter_lines(step)
     )
     values = [value for value in readings if value is not None]
     if explain_abandoned_metrics(metrics):
@@ -193,7 +193,7 @@ ALL = "all"
 """Value of ``--calibrate`` that means all executions."""
 
 
-def calibrate_forecasts(
+def calibrate_predictions(
     which: str, setting_of: SettingOf, region: str | None = None, path: Path = PLACE
 ) -> Iterator[str]:
     """Add measured training jobs to the calibration file, and yield the lines of a report.
@@ -212,7 +212,7 @@ def calibrate_forecasts(
     """
     arns = list_executions(region) if which == ALL else [which]
     outcomes = [
-        line for arn in arns for line in measure_trainings(Execution(arn, region), setting_of)
+        line for arn in arns for line in iter_measurements(Execution(arn, region), setting_of)
     ]
     measurements = [item for item in outcomes if isinstance(item, Measurement)]
     left_out = list(dict.fromkeys(item for item in outcomes if isinstance(item, str)))

@@ -19,8 +19,8 @@ from trainyard.validate import (
     step_request_checks,
 )
 from trainyard.validate.location import Finding
-from trainyard.validate.outer_form import ROOT, read_definition
-from trainyard.validate.step_properties import service_shapes
+from trainyard.validate.step_properties import load_service_shapes
+from trainyard.validate.top_level_structure import ROOT, read_definition
 
 MALFORMED_RULES = {
     "type",
@@ -72,7 +72,7 @@ def refuse_errors(body: str, source: str) -> None:
 
 def check_limits(body: str, document: Document) -> Iterator[Finding]:
     """Check the definition's length and number of parameters against botocore's limits."""
-    longest = service_shapes("sagemaker")["PipelineDefinition"]["max"]
+    longest = load_service_shapes("sagemaker")["PipelineDefinition"]["max"]
     if len(body) > longest:
         yield ROOT.make_error(
             "quota",
@@ -81,7 +81,7 @@ def check_limits(body: str, document: Document) -> Iterator[Finding]:
             fix="use fewer steps or shorter settings, or PipelineDefinitionS3Location",
             source="botocore: CreatePipelineRequest.PipelineDefinition",
         )
-    max_parameters = service_shapes("sagemaker")["ParameterList"]["max"]
+    max_parameters = load_service_shapes("sagemaker")["ParameterList"]["max"]
     if len(document.parameters) > max_parameters:
         yield ROOT.join("Parameters").make_error(
             "quota",
@@ -120,8 +120,8 @@ def _summarize_document(body: str) -> str:
     if document is None:
         return "no definition to check"
     types = ", ".join(dict.fromkeys(step.type for step in document.steps))
-    steps, parameters = count_nouns(len(document.steps), "step"), len(document.parameters)
-    return f"{steps} ({types}) and {count_nouns(parameters, 'parameter')} checked"
+    steps, parameters = format_noun_count(len(document.steps), "step"), len(document.parameters)
+    return f"{steps} ({types}) and {format_noun_count(parameters, 'parameter')} checked"
 
 
 def print_findings(findings: Sequence[Finding], summary: str) -> None:
@@ -164,10 +164,10 @@ def _format_summary(findings: Sequence[Finding], summary: str) -> str:
     if not findings:
         return f"[green]valid[/]: {summary}"
     colour = COLOURS["error" if errors else "warning"]
-    counts = f"{count_nouns(errors, 'error')}, {count_nouns(warnings, 'warning')}"
+    counts = f"{format_noun_count(errors, 'error')}, {format_noun_count(warnings, 'warning')}"
     return f"[{colour}]{counts}[/]: {summary}"
 
 
-def count_nouns(number: int, noun: str) -> str:
+def format_noun_count(number: int, noun: str) -> str:
     """Return the number and the noun, in plural if needed: ``1 error``, ``2 errors``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -133,7 +133,7 @@ def check_join(body: Any, location: Location) -> Iterator[Finding]:
         return
     for key in body:
         if key not in ("On", "Values"):
-            yield make_member_finding(location.join(key), JOIN, key, ["On", "Values"])
+            yield make_unknown_member_finding(location.join(key), JOIN, key, ["On", "Values"])
     if not isinstance(body.get("On", ""), str):
         yield _make_text_finding(location.join("On"), body["On"])
     for index, value in enumerate(values):
@@ -161,7 +161,7 @@ def _make_text_finding(location: Location, value: Any) -> Finding:
     )
 
 
-def make_member_finding(
+def make_unknown_member_finding(
     location: Location,
     owner: str,
     key: str,
@@ -201,7 +201,7 @@ def check_json_get(body: Any, location: Location) -> Iterator[Finding]:
         return
     for key in body:
         if key not in members:
-            yield make_member_finding(location.join(key), JSON_GET, key, list(members))
+            yield make_unknown_member_finding(location.join(key), JSON_GET, key, list(members))
     yield from _check_json_path(body.get("Path"), location.join("Path"))
     file = body.get("PropertyFile")
     text = file.get(GET) if isinstance(file, dict) else None
@@ -259,7 +259,7 @@ def check_conditions(document: Document, steps: dict[str, Step]) -> Iterator[Fin
             )
             continue
         for index, condition in enumerate(conditions):
-            check = _Check(document, steps)
+            check = _ConditionChecker(document, steps)
             yield from check.check_condition(condition, location.join("Conditions", index))
         if not step.arguments.get("IfSteps") and not step.arguments.get("ElseSteps"):
             yield location.make_warning(
@@ -271,7 +271,7 @@ def check_conditions(document: Document, steps: dict[str, Step]) -> Iterator[Fin
             )
 
 
-class _Check:
+class _ConditionChecker:
     """Checks conditions of one definition; ``steps`` maps names to steps, to resolve references."""
 
     def __init__(self, document: Document, steps: dict[str, Step]) -> None:
@@ -296,7 +296,7 @@ class _Check:
         elif kind == "In":
             yield from self._check_in(condition, location)
         elif all(member in condition for member in MEMBERS[kind]):
-            yield from self._compare(
+            yield from self._check_comparison(
                 kind, condition["LeftValue"], condition["RightValue"], location
             )
 
@@ -328,13 +328,13 @@ class _Check:
             return
         for index, value in enumerate(values):
             child = location.join("Values", index)
-            yield from self._compare("In", condition.get("QueryValue"), value, child)
+            yield from self._check_comparison("In", condition.get("QueryValue"), value, child)
 
-    def _compare(
+    def _check_comparison(
         self, kind: str, left_value: Any, right: Any, location: Location
     ) -> Iterator[Finding]:
         """Check that the two sides of a comparison can be compared."""
-        types = [self._type(value) for value in (left_value, right)]
+        types = [self._infer_type(value) for value in (left_value, right)]
         for operand, type_ in zip((left_value, right), types, strict=True):
             if type_ is None:
                 yield _make_form_finding(
@@ -371,7 +371,7 @@ class _Check:
                 source=SOURCE,
             )
 
-    def _type(self, value: Any) -> str | None:
+    def _infer_type(self, value: Any) -> str | None:
         """Return the type of one side of a comparison.
 
         Return ``ANY`` if it is known only at run time, and None if the value cannot be compared.

@@ -16,7 +16,7 @@ from trainyard.language.expressions import (
     parse_get,
     split_path,
 )
-from trainyard.validate import outer_form
+from trainyard.validate import top_level_structure
 from trainyard.validate.expression_checks import (
     PASSING,
     check_join,
@@ -24,13 +24,13 @@ from trainyard.validate.expression_checks import (
     iter_located_expressions,
 )
 from trainyard.validate.location import REFUSAL, Finding, Location, shorten_repr, suggest_name
-from trainyard.validate.outer_form import check_property_file, check_property_files
 from trainyard.validate.step_dependencies import check_reachability, make_missing_finding
 from trainyard.validate.step_properties import (
     PropertyError,
     find_property_shape,
     find_unbracketed_name,
 )
+from trainyard.validate.top_level_structure import check_property_file, check_property_files
 
 
 def check_references(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
@@ -42,7 +42,7 @@ def check_references(document: Document, steps: dict[str, Step]) -> Iterator[Fin
         yield from _check_expression(expression, location, step, document, steps, used)
     for step in document.steps:
         yield from check_property_files(step)
-        yield from outer_form.check_special_step(step, steps, document)
+        yield from top_level_structure.check_special_step(step, steps, document)
     entries = document.document.get("Parameters")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         name = entry.get("Name") if isinstance(entry, dict) else None
@@ -86,7 +86,7 @@ def _check_expression(
         elif reference.kind == LOOP_OUTPUT:
             yield from _check_loop_output(reference, location, step, steps)
         elif reference.kind in ("Steps", "PropertyFiles"):
-            yield from _step_reference(reference, location, step, steps)
+            yield from _check_step_reference(reference, location, step, steps)
 
 
 def _make_syntax_finding(location: Location, text: Any, error: ExpressionError) -> Finding:
@@ -104,7 +104,7 @@ def _make_syntax_finding(location: Location, text: Any, error: ExpressionError) 
     )
 
 
-def _step_reference(
+def _check_step_reference(
     reference: Reference, location: Location, step: Step | None, steps: dict[str, Step]
 ) -> Iterator[Finding]:
     """Check a reference to a step's property or property file."""

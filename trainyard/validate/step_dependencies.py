@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.definition_document import TRIGGERS, Document, Step
-from trainyard.validate.expression_checks import make_member_finding
+from trainyard.validate.expression_checks import make_unknown_member_finding
 from trainyard.validate.location import (
     KINDER,
     REFUSAL,
@@ -90,7 +90,9 @@ def _check_dependency_form(entry: Any, location: Location) -> Iterator[Finding]:
         return
     for key in entry:
         if key not in ("Step", "Trigger"):
-            yield make_member_finding(location.join(key), "DependsOn", key, ["Step", "Trigger"])
+            yield make_unknown_member_finding(
+                location.join(key), "DependsOn", key, ["Step", "Trigger"]
+            )
     # In a list, not a dict, because the value may not be hashable.
     if entry.get("Trigger") not in list(TRIGGERS):
         yield location.join("Trigger").make_error(

@@ -11,7 +11,7 @@ import botocore.loaders
 
 from trainyard.language.definition_document import Step
 from trainyard.language.expressions import ExpressionError, split_path
-from trainyard.language.step_types import STEP_TYPES, step_type
+from trainyard.language.step_types import STEP_TYPES, get_step_type
 from trainyard.language.step_types.step_type import ANYTHING, make_structure
 from trainyard.validate.location import suggest_name
 
@@ -21,7 +21,7 @@ from trainyard.validate.location import suggest_name
 
 
 @functools.cache
-def service_shapes(service: str) -> Mapping[str, Mapping[str, Any]]:
+def load_service_shapes(service: str) -> Mapping[str, Mapping[str, Any]]:
     """Return a mapping of shape name to shape, from botocore's model of ``service``."""
     return botocore.loaders.Loader().load_service_model(service, "service-2")["shapes"]
 
@@ -58,26 +58,26 @@ class Shape:
 
     def find_member(self, key: str) -> "Shape":
         """Return the shape of a structure's member."""
-        return self._follow(self.members[key], key)
+        return self._resolve_shape(self.members[key], key)
 
     def find_item(self) -> "Shape":
         """Return the shape of a list's items."""
-        return self._follow(self.body["member"], "")
+        return self._resolve_shape(self.body["member"], "")
 
     def find_key(self) -> "Shape":
         """Return the shape of a map's keys."""
-        return self._follow(self.body["key"], "key")
+        return self._resolve_shape(self.body["key"], "key")
 
     def find_value(self) -> "Shape":
         """Return the shape of a map's values."""
-        return self._follow(self.body["value"], "value")
+        return self._resolve_shape(self.body["value"], "value")
 
-    def _follow(self, target: Mapping[str, Any], key: str) -> "Shape":
+    def _resolve_shape(self, target: Mapping[str, Any], key: str) -> "Shape":
         """Return the shape that ``target`` refers to, or ``target`` itself as a shape."""
         if "shape" in target:
             owner = self.name if self.origin != "botocore" else self.name.split(".")[0]
             shape_name = f"{owner}.{key}" if key else target["shape"]
-            body = _drop_members(service_shapes(self.service)[target["shape"]], target)
+            body = _drop_members(load_service_shapes(self.service)[target["shape"]], target)
             if body["type"] in ("structure", "list", "map"):
                 return Shape("botocore", target["shape"], body, self.service)
             return Shape("botocore", shape_name, body, self.service)
@@ -100,7 +100,7 @@ def find_service_shape(name: str, service: str = "sagemaker") -> Shape:
     If an older botocore does not have the shape, return one that accepts anything
     (``step_request_checks`` warns about that).
     """
-    return Shape("botocore", name, service_shapes(service).get(name, ANYTHING), service)
+    return Shape("botocore", name, load_service_shapes(service).get(name, ANYTHING), service)
 
 
 @functools.cache
@@ -154,7 +154,7 @@ def find_property_shape(
     # A Describe response repeats the step's own Arguments. So the Arguments show whether an output
     # with that name, a list item with that index, or a map key exists.
     declaration: Any = step.arguments
-    open_members = step_type(step.type).open_members
+    open_members = get_step_type(step.type).open_members
     for depth, token in enumerate(tokens):
         if shape.type == "any" or tokens[0] in open_members:
             return None

@@ -53,22 +53,24 @@ NAMED_LISTS = ("MetricDefinitions", "IntegerParameterRanges", "ContinuousParamet
 
 def check_step_requests(document: Document, steps: dict[str, Step]) -> Iterator[Finding]:
     """Iterate over findings: what SageMaker would refuse in each step's fields and Arguments."""
-    fit = Fit(document, steps)
+    fit = ShapeChecker(document, steps)
     members = {k: v for k, v in document.document.items() if k in PIPELINE["members"]}
-    yield from fit.check(members, Shape("SDK 3.27", "Pipeline", PIPELINE), Location(None, "$"))
+    yield from fit.check_value(
+        members, Shape("SDK 3.27", "Pipeline", PIPELINE), Location(None, "$")
+    )
     for step in document.steps:
         location = Location(step.name, step.path)
         # The check of the definition's top-level structure reports an unknown type.
         if step.type not in STEP_TYPES:
             continue
         fields = {k: v for k, v in step.document.items() if k not in ("Name", "Type")}
-        shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].step_shape())
-        yield from fit.check(fields, shape, location)
+        shape = Shape("SDK 3.27", f"{step.type}Step", STEP_TYPES[step.type].build_shape())
+        yield from fit.check_value(fields, shape, location)
         inside = location.join("Arguments")
         request_shape = find_arguments_shape(step)
         yield from _check_request_known(request_shape, step, inside)
-        yield from fit.check(step.arguments, request_shape, inside)
-        yield from _check_refused(step, inside)
+        yield from fit.check_value(step.arguments, request_shape, inside)
+        yield from _check_refused_members(step, inside)
         for choice in STEP_TYPES[step.type].choices:
             for value, child in _find_values(step.arguments, choice.keys, inside):
                 yield from _check_choice(value, choice, child)
@@ -111,7 +113,7 @@ def _check_request_known(request_shape: Shape, step: Step, location: Location) -
         )
 
 
-def _check_refused(step: Step, location: Location) -> Iterator[Finding]:
+def _check_refused_members(step: Step, location: Location) -> Iterator[Finding]:
     """Iterate over members that the API has, but that are not accepted in a pipeline's step."""
     for refusal in STEP_TYPES[step.type].refused_members:
         for value, child in _find_values(step.arguments, refusal.keys, location):
@@ -319,19 +321,19 @@ REFUSED_WHY = "SageMaker refuses the request when the step starts, after the ste
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class ShapeChecker:
     """Checks values of a definition against shapes; ``steps``, by name, resolve references."""
 
     document: Document
     steps: dict[str, Step]
 
-    def check(self, value: Any, shape: Shape, location: Location) -> Iterator[Finding]:
+    def check_value(self, value: Any, shape: Shape, location: Location) -> Iterator[Finding]:
         """Iterate over the findings in ``value``, given its shape."""
         if shape.type == "any" or (value is None and shape.body.get("nullable")):
             return
         if is_expression(value):
             yield from self._check_expression(value, shape, location)
-        elif not _is_a(value, shape.type):
+        elif not _has_type(value, shape.type):
             type_name = JSON.get(shape.type, shape.type)
             yield location.make_error(
                 "type",
@@ -343,7 +345,11 @@ class Fit:
             )
         else:
             checks: dict[str, Callable[[Any, Shape, Location], Iterator[Finding]]]
-            checks = {"structure": self._check_structure, "list": self._list, "map": self._map}
+            checks = {
+                "structure": self._check_structure,
+                "list": self._check_list,
+                "map": self._check_map,
+            }
             yield from checks.get(shape.type, check_scalar)(value, shape, location)
 
     def _check_structure(self, value: dict, shape: Shape, location: Location) -> Iterator[Finding]:
@@ -380,20 +386,20 @@ class Fit:
                 )
             # A required member that is null was already reported as missing.
             elif item is not None or name not in shape.body.get("required", ()):
-                yield from self.check(item, shape.find_member(name), location.join(name))
+                yield from self.check_value(item, shape.find_member(name), location.join(name))
 
-    def _list(self, value: list, shape: Shape, location: Location) -> Iterator[Finding]:
+    def _check_list(self, value: list, shape: Shape, location: Location) -> Iterator[Finding]:
         """Check a list's length and its items."""
         yield from _check_length(value, shape, location, "items")
         for index, item in enumerate(value):
-            yield from self.check(item, shape.find_item(), location.join(index))
+            yield from self.check_value(item, shape.find_item(), location.join(index))
 
-    def _map(self, value: dict, shape: Shape, location: Location) -> Iterator[Finding]:
+    def _check_map(self, value: dict, shape: Shape, location: Location) -> Iterator[Finding]:
         """Check a map's number of entries, and its keys and values."""
         yield from _check_length(value, shape, location, "entries")
         for name, item in value.items():
             yield from check_scalar(name, shape.find_key(), location.join(name))
-            yield from self.check(item, shape.find_value(), location.join(name))
+            yield from self.check_value(item, shape.find_value(), location.join(name))
 
     def _check_expression(self, value: dict, shape: Shape, location: Location) -> Iterator[Finding]:
         """Check the type of an expression, and the values that it may have."""
@@ -408,7 +414,7 @@ class Fit:
         if value_type.outline and "s3" in str(shape.body.get("pattern"))[:12]:
             yield from _check_pattern(value_type.outline, shape, location)
         for candidate in value_type.values:
-            if _is_a(candidate, shape.type):
+            if _has_type(candidate, shape.type):
                 yield from _relabel_findings(
                     value, candidate, check_scalar(candidate, shape, location)
                 )
@@ -442,7 +448,7 @@ def check_scalar(value: Any, shape: Shape, location: Location) -> Iterator[Findi
             )
 
 
-def _is_a(value: Any, type_: str) -> bool:
+def _has_type(value: Any, type_: str) -> bool:
     # In Python True is an int, but JSON's true is not accepted as a number.
     fits = isinstance(value, PYTHON.get(type_, (object,)))
     return fits and (type_ == "boolean" or not isinstance(value, bool))

@@ -56,7 +56,7 @@ from trainyard.common.errors import DataError
 if TYPE_CHECKING:
     from training.workloads import Column
 
-__all__ = ["FORMATS", "Bad", "Batch", "read_records", "refuse_unknown"]
+__all__ = ["FORMATS", "Bad", "Batch", "read_records", "check_suffixes"]
 
 Reader = Callable[[Path, Mapping[str, "Column"]], Iterator[Batch]]
 
@@ -80,8 +80,8 @@ def read_records(
     """Yield the file's records in order, in batches of about 4 MiB of raw data or of one record.
 
     ``Batch.records`` has the declared columns, in that order, with the types of
-    ``column_packing.record_type``. A category's dictionary may contain values that no record has.
-    A file without records yields no batch. With ``files``, read these files below the folder
+    ``column_packing.choose_record_type``. A category's dictionary may contain values that no record
+    has. A file without records yields no batch. With ``files``, read these files below the folder
     ``path``, each as one record (``text.read_files``). The first ``depth`` folders of their paths
     are not labels.
 
@@ -98,7 +98,7 @@ def read_records(
     raise _make_suffix_error([str(path)])
 
 
-def refuse_unknown(names: Iterable[str]) -> None:
+def check_suffixes(names: Iterable[str]) -> None:
     """Check that the suffixes of these files are known, before any file is read.
 
     Files that are one record each are not passed to it.

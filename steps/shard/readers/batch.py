@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from training.workloads.column_packing import record_type
+from training.workloads.column_packing import choose_record_type
 
 if TYPE_CHECKING:
     from training.workloads import Column
@@ -49,7 +49,7 @@ class Batch:
 
 def build_schema(columns: Mapping[str, "Column"]) -> pa.Schema:
     """Return the schema of records with these columns."""
-    return pa.schema([(name, record_type(column)) for name, column in columns.items()])
+    return pa.schema([(name, choose_record_type(column)) for name, column in columns.items()])
 
 
 def build_parsed_schema(

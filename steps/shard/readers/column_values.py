@@ -19,9 +19,9 @@ from steps.shard.readers.batch import Batch, build_schema, reject_records
 from training.workloads.column_packing import (
     BITS,
     choose_number_type,
+    choose_record_type,
     convert_whole_number,
     convert_whole_numbers,
-    record_type,
 )
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def parse_text(name: str, column: "Column", text: str) -> Any:
             if token in NULL_TOKENS or NOT_FINITE.fullmatch(token):
                 return None
             if not DECIMAL.fullmatch(token):
-                raise BadRecord(f"column {name!r} is {show_value(text)}, expected a number")
+                raise BadRecord(f"column {name!r} is {format_value(text)}, expected a number")
             return convert_number(column, Number(token), f"column {name!r} is")
     return text
 
@@ -164,7 +164,7 @@ def convert_column(
             values[row] = None if text is None else parse_text(name, column, text)
         except BadRecord as error:
             values[row], reasons[row] = None, str(error)
-    return pa.array(values, record_type(column)), reasons
+    return pa.array(values, choose_record_type(column)), reasons
 
 
 def _convert_json_value(name: str, column: "Column", value: Any) -> Any:
@@ -176,12 +176,12 @@ def _convert_json_value(name: str, column: "Column", value: Any) -> Any:
             return _convert_json_category(name, value)
         case "number":
             if not isinstance(value, float | Number):
-                raise BadRecord(f"column {name!r} is {show_value(value)}, expected a number")
+                raise BadRecord(f"column {name!r} is {format_value(value)}, expected a number")
             return convert_number(column, value, f"column {name!r} is")
         case "list":
             if type(value) is not list:  # a JSON object is a list of pairs here, of a subclass
                 raise BadRecord(
-                    f"column {name!r} is {show_value(value)}, expected an array of numbers"
+                    f"column {name!r} is {format_value(value)}, expected an array of numbers"
                 )
             return convert_numbers(name, column, value)
     return parse_text(name, column, _check_json_text(name, value))
@@ -190,7 +190,7 @@ def _convert_json_value(name: str, column: "Column", value: Any) -> Any:
 def _check_json_text(name: str, value: Any) -> str:
     """Return the string; raise ``BadRecord`` if it is not one, or is not valid Unicode."""
     if type(value) is not str:
-        raise BadRecord(f"column {name!r} is {show_value(value)}, expected a string")
+        raise BadRecord(f"column {name!r} is {format_value(value)}, expected a string")
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:
@@ -210,7 +210,7 @@ def _convert_json_category(name: str, value: Any) -> str:
     if type(value) is str:
         return _check_json_text(name, value)
     raise BadRecord(
-        f"column {name!r} is {show_value(value)}, expected a string, an integer, true or false"
+        f"column {name!r} is {format_value(value)}, expected a string, an integer, true or false"
     )
 
 
@@ -225,7 +225,7 @@ def convert_number(column: "Column", value: float | Number, label: str) -> float
         try:
             return convert_whole_number(value, column.dtype)
         except ValueError as error:
-            raise BadRecord(f"{label} {show_value(value)}, expected {error}") from None
+            raise BadRecord(f"{label} {format_value(value)}, expected {error}") from None
     return float(value) if isfinite(float(value)) else None
 
 
@@ -331,7 +331,7 @@ def decode_text(raw: bytes, label: str = "the record is") -> str:
         raise BadRecord(f"{label} not UTF-8 (at byte {error.start + 1})") from None
 
 
-def show_value(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return the value as text for a message: at most 41 characters, all of them encodable."""
     text = str(value) if isinstance(value, float | Number | Decimal) else ascii(value)
     return text if len(text) <= 40 else f"{text[:40]}…"
@@ -343,7 +343,7 @@ def decode_base64(name: str, text: str) -> bytes:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise BadRecord(
-            f"column {name!r} is {show_value(text)}, expected base64, padded (RFC 4648): {error}"
+            f"column {name!r} is {format_value(text)}, expected base64, padded (RFC 4648): {error}"
         ) from None
 
 
@@ -359,7 +359,7 @@ def parse_timestamp(name: str, text: str) -> int:
         ) // MICROSECOND
     except (ValueError, OverflowError) as error:
         raise BadRecord(
-            f"column {name!r} is {show_value(text)}, expected a time in ISO 8601 such as "
+            f"column {name!r} is {format_value(text)}, expected a time in ISO 8601 such as "
             f"2013-01-31T12:00:00Z: {error}"
         ) from None
 
@@ -390,14 +390,16 @@ def parse_array(name: str, column: "Column", text: str) -> list[float]:
     except (ValueError, RecursionError):
         values = None
     if type(values) is not list:
-        raise BadRecord(f"column {name!r} is {show_value(text)}, expected a JSON array of numbers")
+        raise BadRecord(
+            f"column {name!r} is {format_value(text)}, expected a JSON array of numbers"
+        )
     return convert_numbers(name, column, values)
 
 
 def explain_bad_element(name: str, index: int, value: Any) -> str:
     """Return the reason why an element that is not a finite number makes a record bad."""
     return (
-        f"column {name!r} contains {show_value(value)} at index {index}, expected a finite number"
+        f"column {name!r} contains {format_value(value)} at index {index}, expected a finite number"
     )
 
 

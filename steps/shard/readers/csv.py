@@ -330,7 +330,7 @@ class Table:
                     rows.append(self._parse_row(raw, is_closed=end is not None))
                     lines.append(line)
                 except BadRecord as error:
-                    raw = _cut_first_line(raw) if isinstance(error, StrayQuote) else raw
+                    raw = _get_first_line(raw) if isinstance(error, StrayQuote) else raw
                     bad_records.append(Bad(line, str(error), make_excerpt(raw)))
             count.add(raw, 0, len(raw))
             window.start += len(raw)
@@ -345,7 +345,7 @@ class Table:
         fields = _split_fields(raw, self.dialect)
         if len(fields) != len(self.names):
             reason = f"has {len(fields)} fields, the header has {len(self.names)}"
-            if len(_cut_first_line(raw)) < len(raw):
+            if len(_get_first_line(raw)) < len(raw):
                 raise StrayQuote(f"{reason}; a quoted field in it continues over line ends")
             raise BadRecord(reason)
         refuse_nul(raw)
@@ -357,6 +357,6 @@ class Table:
         return [self.names.index(name) for name in self.columns]
 
 
-def _cut_first_line(raw: bytes) -> bytes:
+def _get_first_line(raw: bytes) -> bytes:
     """Return the first line, including its line end."""
     return next(iter(raw.splitlines(keepends=True)), b"")

@@ -38,8 +38,8 @@ from steps.shard.readers.column_values import (
     replace_infinities,
 )
 from steps.shard.readers.raw_bytes import CR, Block
-from steps.shard.readers.text import read_lines, refuse_nul
-from training.workloads.column_packing import record_type
+from steps.shard.readers.text import parse_lines, refuse_nul
+from training.workloads.column_packing import choose_record_type
 
 if TYPE_CHECKING:
     from training.workloads import Column
@@ -66,7 +66,7 @@ DECODER = json.JSONDecoder(object_pairs_hook=Object, parse_int=Integer, parse_fl
 
 def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
     """Yield the objects in order. Raises the errors of ``raw_bytes.read_windows``."""
-    yield from read_lines(path, columns, parse_fast, parse_exactly)
+    yield from parse_lines(path, columns, parse_fast, parse_exactly)
 
 
 def parse_fast(block: Block, columns: Mapping[str, "Column"]) -> Batch | None:
@@ -144,7 +144,9 @@ def _parse_schema(
     columns: Mapping[str, "Column"], integers: pa.DataType | None = None
 ) -> pa.Schema:
     """Return the schema to parse with: ``build_parsed_schema``, but lists as arrays."""
-    lists = {n: record_type(column) for n, column in columns.items() if column.kind == "list"}
+    lists = {
+        n: choose_record_type(column) for n, column in columns.items() if column.kind == "list"
+    }
     return pa.schema(
         [(f.name, lists.get(f.name, f.type)) for f in build_parsed_schema(columns, integers)]
     )

@@ -24,8 +24,8 @@ from steps.shard.readers.column_values import (
     convert_column,
     decode_text,
     find_bad_lists,
+    format_value,
     replace_infinities,
-    show_value,
 )
 from steps.shard.readers.raw_bytes import CHUNK_BYTES, MAX_RECORD_BYTES
 from steps.shard.readers.rows import check_names
@@ -251,7 +251,7 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
     if kind == "number":
         numbers, expectations = _convert_numbers(array, column)
         return numbers, {
-            row: f"column {name!r} is {show_value(array[row].as_py())}, expected {form}"
+            row: f"column {name!r} is {format_value(array[row].as_py())}, expected {form}"
             for row, form in expectations.items()
         }
     if kind == "list":
@@ -261,7 +261,7 @@ def convert_array(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arra
     if kind == "bytes":
         inside = pc.struct_field(array, "bytes") if pa.types.is_struct(array.type) else array
         content = _cast_unchecked(pa.binary(), inside)
-        return content, _find_too_long(name, content)
+        return content, _find_too_long_values(name, content)
     texts = _cast_unchecked(pa.string(), array)
     reasons = _find_bad_texts(name, texts)
     if kind != "timestamp":
@@ -291,7 +291,7 @@ def _convert_lists(name: str, array: pa.Array, column: "Column") -> tuple[pa.Arr
     reasons = find_bad_lists(name, lists, column.length)
     for index, form in reversed(expectations.items()):
         row = int(np.searchsorted(ends, index, side="right")) - 1
-        value, list_index = show_value(elements[index].as_py()), index - int(ends[row])
+        value, list_index = format_value(elements[index].as_py()), index - int(ends[row])
         reasons[row] = f"column {name!r} contains at index {list_index} {value}, expected {form}"
     return lists, reasons
 
@@ -343,7 +343,7 @@ def _find_bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> di
         return {row: values[index] for row, index in rows if index in values}
     bounds = np.frombuffer(array.buffers()[1], np.int32)[array.offset :][: len(array) + 1]
     content = np.frombuffer(array.buffers()[2] or b"", np.uint8)[bounds[0] : bounds[-1]]
-    reasons = _find_too_long(name, array)
+    reasons = _find_too_long_values(name, array)
     # Text that is all ASCII needs no further check.
     if len(content) and content.max() >= 0x80 and not _is_utf8(array):
         for row, value in enumerate(array.cast(pa.binary())):
@@ -354,7 +354,7 @@ def _find_bad_texts(name: str, array: pa.StringArray | pa.DictionaryArray) -> di
     return reasons
 
 
-def _find_too_long(name: str, array: pa.StringArray | pa.BinaryArray) -> dict[int, str]:
+def _find_too_long_values(name: str, array: pa.StringArray | pa.BinaryArray) -> dict[int, str]:
     """Return {row: reason} of values of more than ``MAX_RECORD_BYTES``."""
     if array.nbytes <= MAX_RECORD_BYTES:
         return {}

@@ -96,7 +96,7 @@ class Sample:
             return Bad(number, f"{error}; the sample has {', '.join(self.names)}", self.key)
         return Row(number, values, sum(map(len, self.contents.values())))
 
-    def add(self, suffix: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+    def add_member(self, suffix: str, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
         """Add the content of a member with a declared suffix.
 
         If it occurs twice or is too long, the sample becomes bad.
@@ -140,7 +140,7 @@ def _iter_rows(archive: tarfile.TarFile, columns: Mapping[str, "Column"]) -> Ite
                 yield sample.to_row(number, columns)
             sample, number = Sample(key), number + 1
         if end in declared_ends:
-            sample.add(end, archive, member)
+            sample.add_member(end, archive, member)
         sample.names.append(end)
     if sample is not None:
         yield sample.to_row(number, columns)

@@ -68,10 +68,10 @@ def read(path: Path, columns: Mapping[str, "Column"]) -> Iterator[Batch]:
             f"{path}: plain text has one column, 'text', and none for {missing[0]!r}, which is "
             "required; use JSON Lines, CSV or Parquet, or make the column optional in the workload"
         )
-    yield from read_lines(path, columns, parse_fast, parse_exactly)
+    yield from parse_lines(path, columns, parse_fast, parse_exactly)
 
 
-def read_lines(
+def parse_lines(
     path: Path, columns: Mapping[str, "Column"], fast: Parse, exact: ParseAll
 ) -> Iterator[Batch]:
     """Yield the file's records, parsed block by block with ``fast``.

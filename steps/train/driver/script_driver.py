@@ -48,16 +48,16 @@ def main() -> int:
         return start_driver(config, None)
     description = describe_training(config)
     note = load_resume_note(CHECKPOINTS, description)
-    status = start_driver(config, note if is_first() else None)
+    status = start_driver(config, note if is_first_node() else None)
     if status != 0 and not FAILURE.exists():  # a user's own driver may not have written it
         write_atomically(
             FAILURE, f"{description['script']} ended with exit status {status}; see the log"
         )
-    if status == 0 and is_first() and (refusal := explain_bad_model(MODEL)):
+    if status == 0 and is_first_node() and (refusal := explain_bad_model(MODEL)):
         write_atomically(FAILURE, f"{description['script']} {refusal}")
         print(f"error: {description['script']} {refusal}", flush=True)
         return 1
-    if status == 0 and is_first():
+    if status == 0 and is_first_node():
         add_description(MODEL, description | {"training": note["training"]}, config["inference"])
     return status
 
@@ -186,7 +186,9 @@ def start_driver(config: dict[str, Any], note: dict[str, Any] | None) -> int:
     """
     signal.signal(signal.SIGTERM, lambda number, frame: forward_signal(number))
     if note is not None:
-        threading.Thread(target=keep_note, args=(CHECKPOINTS, note), daemon=True).start()
+        threading.Thread(
+            target=write_note_after_checkpoint, args=(CHECKPOINTS, note), daemon=True
+        ).start()
     driver_folder = Path(__file__).parent
     is_own = config.get("launcher") == "own"
     driver = CODE / config["driver"] if is_own else driver_folder / config["driver"]
@@ -228,7 +230,7 @@ def list_child_pids(parent: int) -> list[int]:
     return child_pids
 
 
-def keep_note(folder: Path, note: dict[str, Any]) -> None:
+def write_note_after_checkpoint(folder: Path, note: dict[str, Any]) -> None:
     """Write the note into the checkpoint folder once the script has written a checkpoint."""
     while not list_files(folder):
         time.sleep(NOTE_SECONDS)
@@ -309,7 +311,7 @@ def count_processes(config: dict[str, Any]) -> int:
     return count if config["launcher"] == "mpi" else nodes * count
 
 
-def is_first() -> bool:
+def is_first_node() -> bool:
     """Return whether this is the first node, the only one that describes its model."""
     return os.environ["SM_CURRENT_HOST"] == os.environ["SM_MASTER_ADDR"]
 

@@ -10,7 +10,7 @@ PROJECT = Path(__file__).parents[1]
 CODE = PROJECT / "code"
 
 
-def run(script, folder, *arguments):
+def run_script(script, folder, *arguments):
     """Run a script as SageMaker does, in folders below ``folder``."""
     environment = {
         "SM_MODEL_DIR": str(folder / "model"),
@@ -30,8 +30,8 @@ def run(script, folder, *arguments):
 
 
 def test_the_scripts_fit_each_other(tmp_path, monkeypatch):
-    assert "loss=" in run("train.py", tmp_path, "--epochs", "100")
-    run("evaluate.py", tmp_path)
+    assert "loss=" in run_script("train.py", tmp_path, "--epochs", "100")
+    run_script("evaluate.py", tmp_path)
     rows = [json.loads(line) for line in (tmp_path / "output/scores.jsonl").open()]
     assert sum(row["accuracy"] for row in rows) / len(rows) > 0.9
     monkeypatch.syspath_prepend(str(CODE))

@@ -19,10 +19,10 @@ from pipelines.compile.package_lock import (
     Entry,
     compare_with_image,
     parse_lock,
-    select_closure,
+    select_with_dependencies,
 )
 from steps.gate.config import PACKAGES as OF_GATE
-from steps.installed import find_differences
+from steps.installed import iter_differences
 from steps.train.config import REQUIREMENTS
 from tests.conftest import CHECKOUT
 from training.config import TrainConfig
@@ -103,7 +103,7 @@ def test_this_environment_is_the_lock_which_names_no_index():
     optional.
     """
     found = {
-        name: [*find_differences(CHECKOUT / name)] for name in FILES if name != "locks/cuda.txt"
+        name: [*iter_differences(CHECKOUT / name)] for name in FILES if name != "locks/cuda.txt"
     }
     assert not any(found.values()), f"make .venv/installed: {found}"
     for name in (*FILES, RUN):
@@ -145,15 +145,17 @@ def test_a_job_installs_all_that_it_needs_from_the_lock_but_torch(step: str):
 
 def test_another_package_changes_no_job_and_what_the_lock_has_not_is_refused():
     entries = parse_lock((CHECKOUT / PACKAGES).read_text(), "")
-    before = [entry.line for entry in select_closure(entries, OF_GATE, "gate")]
+    before = [entry.line for entry in select_with_dependencies(entries, OF_GATE, "gate")]
     more = Entry("more", "1", Requirement("more==1"), (HASH,), frozenset({"ruff"}))
-    assert [entry.line for entry in select_closure([*entries, more], OF_GATE, "gate")] == before
+    assert [
+        entry.line for entry in select_with_dependencies([*entries, more], OF_GATE, "gate")
+    ] == before
     for root, found in (
         ("numpy>=999", r"has \d+\.\d+\.\d+"),
         ("no-such-package", "no version of it"),
     ):
         with pytest.raises(DefinitionError, match=f"train asks for {root}.*{found}.*make lock"):
-            select_closure(entries, [root], "step train")
+            select_with_dependencies(entries, [root], "step train")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from conditions.gate_documents import OriginRecord
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.provenance_asset import blank_record_name, hash_changes
+from pipelines.compile.provenance_asset import hash_changes, mask_record_name
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load_recipe
@@ -37,14 +37,14 @@ def test_another_commit_of_the_same_code_changes_the_gates_input_and_nothing_els
     before, after = steps(json.loads(first.body)), steps(json.loads(second.body))
     assert {name for name in before if before[name] != after[name]} == {"Gate"}
     assert first.body == compile_laptop_recipe("a" * 40).body
-    assert blank_record_name(first.body) == blank_record_name(second.body)
+    assert mask_record_name(first.body) == mask_record_name(second.body)
     assert record(first) | {"commit": "b" * 40} == record(second)
 
 
 def test_the_record_binds_the_definition_that_names_it_and_has_the_keys_of_its_type(first):
     [asset] = [a for a in first.assets if "provenance.json" in a.files]
     assert asset.uri in first.body and not keys_that_differ(record(first), OriginRecord)
-    expected = hashlib.sha256(blank_record_name(first.body).encode()).hexdigest()
+    expected = hashlib.sha256(mask_record_name(first.body).encode()).hexdigest()
     assert record(first)["definition_sha256"] == expected
     recipe = hashlib.sha256(asset.files["recipe.json"]).hexdigest()
     assert record(first)["recipe"]["sha256"] == recipe

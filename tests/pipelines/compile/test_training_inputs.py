@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.compile.training_inputs import refuse_other_base, resolve_start
+from pipelines.compile.training_inputs import refuse_other_base_model, resolve_starting_model
 from pipelines.definition import build
 from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load_recipe
 from tests.pipelines.registry.test_champion import clients, registry  # noqa: F401
-from training.weights.starting_weights import read_start
+from training.weights.starting_weights import parse_start
 from trainyard.common.errors import DefinitionError, RecipeError, ServiceError
 from trainyard.language.definition_document import iter_steps
 
@@ -38,7 +38,7 @@ def test_a_checkpoint_is_a_channel_a_hyperparameter_and_in_the_record():
     source = start["DataSource"]["S3DataSource"]
     assert source["S3Uri"] == f"{CHECKPOINT}/"
     assert source["S3DataDistributionType"] == "FullyReplicated"
-    begun = read_start(train["HyperParameters"]["start_from"])
+    begun = parse_start(train["HyperParameters"]["start_from"])
     assert begun.checkpoint == CHECKPOINT and begun.may_differ == ("code", "max_steps")
     assert known["start_from"] == begun.model_dump(mode="json", exclude_defaults=True)
     assert known["code_sha256"] == before["code_sha256"] and before["start_from"] is None
@@ -56,7 +56,7 @@ def test_a_registered_model_is_looked_up_once_with_its_hash(registry):  # noqa: 
     recipe = load_recipe(RECIPE, [f"train.start_from={{model_package: '{arn}'}}"])
     with pytest.raises(DefinitionError, match="was not looked up; set train.start_from.model"):
         compile_training(recipe)
-    train, known = compile_training(resolve_start(recipe))
+    train, known = compile_training(resolve_starting_model(recipe))
     assert train["InputDataConfig"][2]["DataSource"]["S3DataSource"]["S3Uri"] == (
         "s3://models/Approved/model.tar.gz"
     )
@@ -65,14 +65,14 @@ def test_a_registered_model_is_looked_up_once_with_its_hash(registry):  # noqa: 
     }  # fmt: skip
     registry.s3.delete_object(Bucket="models", Key="Approved/model.tar.gz")
     with pytest.raises(ServiceError, match="does not exist; restore it, or name another in train"):
-        resolve_start(recipe)
+        resolve_starting_model(recipe)
 
 
 def test_nobody_is_asked_without_one_or_where_the_file_is_named(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # a call would fail
     named = "train.start_from={model: s3://bucket/model.tar.gz}"
     for recipe in (load_recipe(RECIPE), load_recipe(RECIPE, [named])):
-        assert resolve_start(recipe) == recipe
+        assert resolve_starting_model(recipe) == recipe
 
 
 LLAMA = {
@@ -110,8 +110,8 @@ def test_a_folder_that_is_no_base_is_named_before_anything_is_spent(
     recipe = load_recipe(RECIPE, asked)
     made = build(recipe, resolve_account(recipe.aws), commit="0" * 40, source=None)
     if expected is None:
-        return refuse_other_base(json.loads(made.body), "us-east-1")
+        return refuse_other_base_model(json.loads(made.body), "us-east-1")
     with pytest.raises(RecipeError) as refused:
-        refuse_other_base(json.loads(made.body), "us-east-1")
+        refuse_other_base_model(json.loads(made.body), "us-east-1")
     assert expected in str(refused.value)
     assert f"train.start_from.hugging_face s3://models/{folder}" in str(refused.value)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines import plan
 from pipelines.compile.compilation import CompiledPipeline
-from pipelines.compile.provenance_asset import blank_record_name
+from pipelines.compile.provenance_asset import mask_record_name
 from pipelines.definition import from_recipe
 from pipelines.delivery.pipeline_objects import compare_environments
 from tests.conftest import CHECKOUT
@@ -116,7 +116,7 @@ def test_an_environment_without_a_change_differs_by_its_record_alone(tmp_path: P
     recipe = write(tmp_path, dev=(), staging=())
     base, dev, staging = (from_recipe(recipe, (), name) for name in (None, "dev", "staging"))
     assert not compare_environments(dev, staging).diff
-    assert blank_record_name(base.body) == blank_record_name(dev.body)
+    assert mask_record_name(base.body) == mask_record_name(dev.body)
     assert base.body != dev.body != staging.body
     records = [json.loads(one.assets[-1].files["provenance.json"]) for one in (base, dev)]
     assert [record["recipe"].get("environment") for record in records] == [None, "dev"]

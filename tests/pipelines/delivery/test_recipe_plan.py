@@ -33,7 +33,7 @@ def aws(emulator, monkeypatch: pytest.MonkeyPatch):
 
 def make_edit_request(value: str) -> dict:
     """A request with which somebody changes the pipeline without us."""
-    return definition(value).state.request()
+    return definition(value).state.build_request()
 
 
 def render_plan_text(plan) -> str:

@@ -11,7 +11,7 @@ import boto3
 import pytest
 
 from pipelines.compile.compilation import Requirements, Wheelhouse
-from pipelines.delivery.wheel_download import is_uploaded, refuse_missing, upload_wheels
+from pipelines.delivery.wheel_download import is_uploaded, refuse_missing_wheels, upload_wheels
 from trainyard.common.errors import DefinitionError
 
 
@@ -75,12 +75,12 @@ def test_dependencies_are_resolved_and_torch_is_the_images(s3, index):
     with pytest.raises(
         DefinitionError, match=r"no wheels at s3://bkt/code/wheels/\S+ yet: first run "
     ):
-        refuse_missing(s3, [asked])
+        refuse_missing_wheels(s3, [asked])
     number, size = upload_wheels(s3, asked, None)
     there = read_stored_wheels(s3, asked)
     assert {*there} == {"happy-1.0-py3-none-any.whl", "calm-2.5-py3-none-any.whl"}
     assert (number, size) == (2, sum(map(len, there.values())))
-    refuse_missing(s3, [asked])
+    refuse_missing_wheels(s3, [asked])
     manifest = json.loads(s3.get_object(Bucket="bkt", Key=asked.manifest)["Body"].read())
     assert manifest["wheels"] == {n: hashlib.sha256(b).hexdigest() for n, b in there.items()}
 

@@ -18,7 +18,7 @@ from pipelines.endpoint.answer_quality import (
     read_captures,
     read_truths,
 )
-from pipelines.endpoint.drift import QUALITY, Change, find_drift
+from pipelines.endpoint.drift import QUALITY, Change, compare_columns
 from tests.pipelines.upserting import clean_aws
 from trainyard.common.errors import DataError
 
@@ -45,18 +45,20 @@ def test_the_chance_is_welchs_and_requests_of_one_group_count_as_one():
     losses = np.random.default_rng(0).normal(0.53, 0.2, 400)
     found = compute_quality_change(losses, None, RECORD)
     error = np.hypot(losses.std(ddof=1) / 20, 0.01)
-    assert found.chance == pytest.approx(norm.sf((losses.mean() - 0.5) / error), rel=0.05)
+    assert found.p_value == pytest.approx(norm.sf((losses.mean() - 0.5) / error), rel=0.05)
     assert found.movement == f"0.5 when evaluated → {losses.mean():.4g} of 400 answers"
     losses = np.repeat(np.random.default_rng(0).normal(0.6, 0.1, 8), 100)
     groups = np.repeat(np.arange(8), 100)
-    alone, together = (compute_quality_change(losses, one, RECORD).chance for one in (None, groups))
+    alone, together = (
+        compute_quality_change(losses, one, RECORD).p_value for one in (None, groups)
+    )
     assert alone < together / 1e6
-    assert compute_quality_change(losses, np.zeros(800), RECORD).chance == 1, (
+    assert compute_quality_change(losses, np.zeros(800), RECORD).p_value == 1, (
         "one group says nothing of others"
     )
     exact = RecordedQuality("version-2", "log_loss", True, 0.5, 0.0)
-    assert compute_quality_change(np.full(9, 0.6), None, exact).chance == 0
-    assert compute_quality_change(np.full(9, 0.5), None, exact).chance == 1
+    assert compute_quality_change(np.full(9, 0.6), None, exact).p_value == 0
+    assert compute_quality_change(np.full(9, 0.5), None, exact).p_value == 1
 
 
 @pytest.mark.parametrize(("lower", "metric"), [(True, "log_loss"), (False, "accuracy")])
@@ -65,7 +67,7 @@ def test_only_worse_than_the_margin_counts(lower: bool, metric: str):
     for worse, found in ((-0.2, False), (0.04, False), (0.2, True)):
         losses = np.random.default_rng(0).normal(0.5 + sign * worse, 0.1, 400)
         record = RecordedQuality("version-2", metric, lower, 0.5, 0.01, margin=0.05)
-        assert (compute_quality_change(losses, None, record).chance < 0.01) == found, worse
+        assert (compute_quality_change(losses, None, record).p_value < 0.01) == found, worse
 
 
 def test_what_another_model_answered_and_what_cannot_be_compared_is_left_out():
@@ -98,8 +100,8 @@ def test_the_error_holds_for_drift_and_quality_together():
     worse = Change("log_loss", QUALITY, 0.01, None, "")
     same = {"x": [str(n) for n in range(50)]}
     limits: Any = {"error": 0.05, "least_psi": 0.1, "also": [worse]}
-    [first, _] = find_drift(same, same, {"x"}, **limits)
-    assert (first.feature, first.chance, first.has_drifted) == ("log_loss", 0.02, True)
+    [first, _] = compare_columns(same, same, {"x"}, **limits)
+    assert (first.feature, first.p_value, first.has_drifted) == ("log_loss", 0.02, True)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.endpoint.answer_quality import NO_VARIANT, RecordedRequest, Source
-from pipelines.endpoint.drift import MISSING, VALUES, Change, compute_psi, find_drift
+from pipelines.endpoint.drift import MISSING, VALUES, Change, compare_columns, compute_psi
 from pipelines.endpoint.period import Period, compare_sources
 from pipelines.recipe.config import Recipe
 from pipelines.recipe.read_recipe import load_recipe
@@ -25,7 +25,7 @@ def cells(values: np.ndarray) -> Cells:
 
 
 def find_changes(before: Cells, now: Cells, *, number: bool = True) -> dict[str, Change]:
-    found = find_drift({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
+    found = compare_columns({"x": before}, {"x": now}, {"x"} if number else (), **LIMITS)
     return {change.respect: change for change in found}
 
 
@@ -37,7 +37,7 @@ def test_a_shifted_number_has_about_the_divergence_of_its_distributions():
     assert found.psi == pytest.approx(0.25, abs=0.05), "Jeffreys' divergence"
     index = compute_psi(np.array([1e9, 1e9]), np.array([1e9, 3e9]))
     assert index == pytest.approx(0.25 * np.log(1.5) - 0.25 * np.log(0.5), rel=1e-6)
-    assert found.has_drifted and found.chance < 1e-50 and found.movement.startswith("median ")
+    assert found.has_drifted and found.p_value < 1e-50 and found.movement.startswith("median ")
 
 
 def test_a_movement_is_told_in_words():
@@ -60,10 +60,10 @@ def test_trifles_are_no_drift_and_fewer_digits_are_the_same_numbers():
     found = find_changes(cells(random.normal(size=9000)), cells(random.normal(0.1, 1, 9000)))[
         VALUES
     ]
-    assert found.chance < 1e-6 and found.psi < 0.1 and not found.has_drifted
+    assert found.p_value < 1e-6 and found.psi < 0.1 and not found.has_drifted
     knots = np.random.default_rng(0).integers(5, 12, (2, 500)) * 1.15078
     found = find_changes(cells(knots[0]), [f"{value:.10g}" for value in knots[1]])[VALUES]
-    assert not found.has_drifted and found.chance > 0.05
+    assert not found.has_drifted and found.p_value > 0.05
 
 
 def test_what_never_repeats_is_not_told_apart():
@@ -78,7 +78,7 @@ def test_one_drift_is_found_among_many_features_and_named_alone():
     before, now = ({f"x{n}": random.normal(size=600) for n in range(40)} for _ in range(2))
     now["x7"] = now["x7"] + 0.7
     sides = ({name: cells(values) for name, values in side.items()} for side in (before, now))
-    found = find_drift(*sides, before.keys(), **LIMITS)
+    found = compare_columns(*sides, before.keys(), **LIMITS)
     assert [change.feature for change in found if change.has_drifted] == ["x7"]
 
 
@@ -90,7 +90,7 @@ def test_the_error_is_that_of_all_features_together():
     alarms = 0
     for _ in range(30):
         sides = ({f"x{n}": cells(random.normal(size=60)) for n in range(10)} for _ in range(2))
-        found = find_drift(*sides, {f"x{n}" for n in range(10)}, error=0.05, least_psi=0)
+        found = compare_columns(*sides, {f"x{n}" for n in range(10)}, error=0.05, least_psi=0)
         alarms += any(change.has_drifted for change in found)
     assert alarms <= 6, "more have a chance of 0.1 %"
 
@@ -103,7 +103,7 @@ def test_any_cells_have_a_finite_answer(before: Cells, now: Cells, number: bool)
     if not before or not now:
         return
     found = find_changes(before, now, number=number)
-    assert all(0 <= c.chance <= 1 and 0 <= c.psi < np.inf for c in found.values()) and found
+    assert all(0 <= c.p_value <= 1 and 0 <= c.psi < np.inf for c in found.values()) and found
     same = find_changes(before, before, number=number)
     assert not any(change.has_drifted for change in same.values())
 

@@ -16,7 +16,7 @@ def errors(new: float, old: float, share: float, seed: int) -> bool:
         mine = sum(draw.random() < share for _ in range(REQUESTS))
         counts = [(mine, new), (REQUESTS - mine, old)]
         test.add(*((n, sum(draw.random() < rate for _ in range(n))) for n, rate in counts))
-        if test.worse:
+        if test.is_worse:
             return True
     return False
 
@@ -26,7 +26,7 @@ def means(delta: float, seed: int, better: str = "lower") -> bool:
     for _ in range(LOOKS):
         new = [draw.expovariate(1) + delta for _ in range(REQUESTS // 2)]
         test.add(new, [draw.expovariate(1) for _ in range(REQUESTS // 2)])
-        if test.worse:
+        if test.is_worse:
             return True
     return False
 
@@ -56,7 +56,7 @@ def test_little_says_nothing() -> None:
     for _ in range(10):
         test.add([10.0] * 2, [])
         test.add([], [0.0] * 100)
-    assert test.lower_bound == -math.inf and not test.worse
+    assert test.lower_bound == -math.inf and not test.is_worse
     unseen = ErrorTest(0.05)
     unseen.add((10, 10), (0, 0))
     assert unseen.evidence == 1

@@ -14,14 +14,14 @@ from botocore.exceptions import ClientError
 from pipelines.approve import approve
 from pipelines.endpoint.answer_quality import iter_daily_lines
 from pipelines.endpoint.rollout import find_served_package
-from pipelines.infrastructure.serving_roles import from_recipe
+from pipelines.infrastructure.serving_roles import build_recipe_subject
 from pipelines.registry.package_evidence import split_s3_uri
 from tests.conftest import CHECKOUT
 from tests.endpoint_load import Load
 from tests.registered import BUCKET, SETTINGS, Registered, another, checkout_in, register
 from trainyard.emulator.iam.access_keys import TRUST
 from trainyard.emulator.iam.account_policies import DERIVED_POLICY
-from trainyard.permissions.policy_documents import read_policy
+from trainyard.permissions.policy_documents import parse_policy
 from trainyard.permissions.policy_evaluation import Decision, Policies, Request, evaluate_request
 from trainyard.permissions.role_template import derive_policy
 
@@ -78,7 +78,7 @@ def held_roles(emulator, aws_environment, state, tmp_path_factory) -> Iterator[H
     checkout = checkout_in(tmp_path_factory.mktemp("checkout"))
     found = Held(register(emulator, state, checkout), {}, defaultdict(list))
     sets = [*SETS, *TRUTHS]
-    subject, iam = from_recipe(CHECKOUT / RECIPE, sets), boto3.client("iam")
+    subject, iam = build_recipe_subject(CHECKOUT / RECIPE, sets), boto3.client("iam")
     for role in ("job", "deploy", "monitor"):
         found.policies[role] = derive_policy(subject, role)
         text = json.dumps(found.policies[role])
@@ -138,7 +138,7 @@ def test_each_statement_is_needed(held_roles: Held, role: str) -> None:
     statements = held_roles.policies[role]["Statement"]
     for left_out in statements:
         rest = {"Statement": [one for one in statements if one is not left_out]}
-        policies = Policies(identity=(read_policy("rest", rest),))
+        policies = Policies(identity=(parse_policy("rest", rest),))
         denied = [
             r for r in held_roles.requests[role] if not evaluate_request(r, policies).is_allowed
         ]

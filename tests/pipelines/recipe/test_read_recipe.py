@@ -10,7 +10,7 @@ from pipelines.recipe.environments import find_account, resolve_account
 from pipelines.recipe.extended_recipe import hash_recipe, read_extended_recipe
 from pipelines.recipe.read_recipe import load_recipe
 from trainyard.common.errors import RecipeError
-from trainyard.common.hashes import file_sha256
+from trainyard.common.hashes import hash_file
 
 LAPTOP = Path("recipes/laptop.yaml")
 
@@ -173,7 +173,7 @@ def test_what_cannot_be_extended_is_named(tmp_path: Path, text: str, said: str):
 def test_the_hash_covers_what_is_extended(tmp_path: Path):
     base = write(tmp_path / "base.yaml", PROD.read_text(encoding="utf-8"))
     overlay = write(tmp_path / "over.yaml", "extends: base.yaml\n")
-    assert hash_recipe(base) == file_sha256(base)
+    assert hash_recipe(base) == hash_file(base)
     before = hash_recipe(overlay)
     write(base, base.read_text(encoding="utf-8") + "# changed\n")
     assert hash_recipe(overlay) != before

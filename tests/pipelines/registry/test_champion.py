@@ -5,12 +5,12 @@ import json
 import pytest
 from botocore.exceptions import ClientError
 
-from pipelines.registry.champion import build_champion_parameters, group_of
+from pipelines.registry.champion import build_champion_parameters, get_package_group
 from pipelines.registry.verification import select_comparable_fields
 from steps.evaluate.workload_evaluation import parse_arguments
 from tests.pipelines.test_definition import compile_recipe, document
 from trainyard.common.errors import RecipeError, ServiceError
-from trainyard.language.definition_document import select_key_arguments
+from trainyard.language.definition_document import select_cache_key_arguments
 from trainyard.language.expressions import resolve_parameters
 from trainyard.plan.pipeline_plan import apply_parameters
 
@@ -163,7 +163,7 @@ def test_another_champion_evaluates_and_judges_again_and_trains_nothing(definiti
     """Compared by the step cache's keys; a reference to another step's output changes nothing."""
     steps = {step["Name"]: step for step in definition["Steps"]}
     keys = {
-        name: json.dumps(select_key_arguments(step, step["Arguments"]))
+        name: json.dumps(select_cache_key_arguments(step, step["Arguments"]))
         for name, step in steps.items()
     }
     told = {name for name, key in keys.items() if "Champion" in key}
@@ -188,7 +188,7 @@ def test_a_package_in_another_account_than_its_run_names_its_group_by_arn():
     run = "arn:aws:sagemaker:us-east-1:{}:pipeline/p/execution/e"
     for account, group in (("123456789012", GROUP), ("111122223333", SHARED)):
         metadata = {"CustomerMetadataProperties": {"execution": run.format(account)}}
-        assert group_of(package | metadata) == group
-    assert group_of(package) == GROUP  # not of our pipeline
+        assert get_package_group(package | metadata) == group
+    assert get_package_group(package) == GROUP  # not of our pipeline
     by_arn, by_name = ({"ModelPackageGroupName": name} for name in (SHARED, GROUP))
     assert select_comparable_fields(by_arn) == select_comparable_fields(by_name)

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from conditions.alpha_spending import significance_level
+from conditions.alpha_spending import compute_significance_level
 from pipelines.registry import ledger
 from tests.pipelines.test_definition import document as of_definition
 
@@ -42,7 +42,7 @@ def test_the_same_training_keeps_its_number_and_another_gets_the_next(s3, first)
     assert [ledger.record_look(s3, first, CHAMPION).number for _ in range(3)] == [1, 1, 1]
     again = ledger.find_look(s3, first, CHAMPION)
     assert (again.number, again.is_counted) == (1, True)
-    assert again.level == significance_level(again.alpha, 1)
+    assert again.level == compute_significance_level(again.alpha, 1)
     seed = document("train.loop.seed=1")
     assert ledger.find_look(s3, seed, CHAMPION).number == 2  # looking takes nothing
     assert ledger.record_look(s3, seed, CHAMPION).number == 2

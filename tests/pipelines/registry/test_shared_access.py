@@ -3,15 +3,16 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import boto3
 import pytest
 
 from pipelines.promote import read_both_environments
-from pipelines.registry.shared_access import PromotionRoute, build_policies
+from pipelines.registry.shared_access import PromotionRoute, build_policies, refuse_unknown_accounts
 from tests.conftest import call_module
 from tests.promotion import DEV, NAMES, PROD, STAGING, recipe_in
-from trainyard.common.errors import RecipeError
+from trainyard.common.errors import GateError, RecipeError
 from trainyard.emulator.client_environment import apply_environment
 from trainyard.emulator.server import serve_emulator
 
@@ -64,3 +65,25 @@ def test_a_group_of_another_account_has_a_policy_too(way: PromotionRoute):
     assert create["Principal"] == {"AWS": ROLE}
     assert "sagemaker:CreateModelPackage" in create["Action"]
     assert create["Resource"] == f"arn:aws:sagemaker:us-east-1:{PROD}:model-package/shared/*"
+
+
+@pytest.mark.parametrize("partition", ["aws", "aws-cn", "aws-us-gov"])
+def test_a_bucket_that_everybody_may_read_is_refused_in_every_partition(way, partition):
+    """The clients return the documents of accounts that no emulator has: those of a partition."""
+    prefix, source = f"arn:{partition}", {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    source["Principal"] = {"AWS": f"{prefix}:iam::{way.source}:root"}
+    everybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:PutObject",
+                 "Resource": f"{prefix}:s3:::{way.bucket}/*"}  # fmt: skip
+    group, bucket = (json.dumps({"Statement": [one]}) for one in (source, everybody))
+    route = replace(
+        way,
+        group=way.group.replace("arn:aws", prefix),
+        reader=way.reader.replace("arn:aws", prefix),
+    )
+    clients = (
+        SimpleNamespace(get_model_package_group_policy=lambda **_: {"ResourcePolicy": group}),
+        SimpleNamespace(get_bucket_policy=lambda **_: {"Policy": bucket}),
+        SimpleNamespace(get_role=lambda **_: {"Role": {"AssumeRolePolicyDocument": group}}),
+    )
+    with pytest.raises(GateError, match=f"bucket {way.bucket}.* lets everybody do s3:PutObject"):
+        refuse_unknown_accounts(route, *clients)

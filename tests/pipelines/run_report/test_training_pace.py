@@ -17,7 +17,7 @@ from pipelines.run_report.training_pace import (
 )
 from tests.pipelines.advice.test_training_setting import job as hyperparameters
 from tests.trainyard.console.test_frozen_page import step
-from trainyard.console.app_hooks import read_panels
+from trainyard.console.app_hooks import render_panels
 from trainyard.runs.execution import Step
 from trainyard.runs.training_speed import STEP
 from trainyard.terminal import console
@@ -44,14 +44,14 @@ class Run:
     def __init__(self, job: dict[str, Any], *before: "Run") -> None:
         self.job, self.before, self.asked = job, before, 0
 
-    def steps(self) -> list[Step]:
+    def list_steps(self) -> list[Step]:
         metadata = {"TrainingJob": {"Arn": f"arn:x/{self.job['TrainingJobName']}"}}
         return [step("Train", metadata=metadata)]
 
-    def training_job(self, name: str) -> dict[str, Any]:
+    def describe_training_job(self, name: str) -> dict[str, Any]:
         return self.job
 
-    def earlier(self, limit: int) -> list["Run"]:
+    def list_earlier(self, limit: int) -> list["Run"]:
         assert limit == LOOK_BACK
         self.asked += 1
         return list(self.before)
@@ -139,8 +139,8 @@ def test_another_training_than_our_loops_is_left_alone():
 
 def test_the_report_has_this_run_and_what_was_expected_of_it():
     run = Run(make_training_description("now", 4.0), Run(make_training_description("a", 1.5)))
-    by_name = {"Train": run.steps()[0]}
-    page = "".join(read_panels(PANELS[-1:], run, by_name))  # type: ignore[arg-type]
+    by_name = {"Train": run.list_steps()[0]}
+    page = "".join(render_panels(PANELS[-1:], run, by_name))  # type: ignore[arg-type]
     assert "1 earlier run took" in page and "is foreseen" in page
     assert "slow: a step takes 4 s" in page
     alone = Run(
@@ -148,7 +148,7 @@ def test_the_report_has_this_run_and_what_was_expected_of_it():
             "x", ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 2}
         )
     )
-    assert read_panels(PANELS[-1:], alone, by_name) == ("",)  # type: ignore[arg-type]
+    assert render_panels(PANELS[-1:], alone, by_name) == ("",)  # type: ignore[arg-type]
 
 
 CHECK = {"name": "max_loss", "direction": "lower", "value": 2.0, "threshold": 3.0, "passed": True}
@@ -195,8 +195,8 @@ def test_a_metrics_expression_means_what_it_means_to_jobs():
     lines = ["f1=0.5 mae=3", f"word={'a' * 60}!", "f1=1.0 mae=nothing"]
     metadata = {"TrainingJob": {"Arn": "arn:aws:sagemaker:us-east-1:1:training-job/x"}}
     service = SimpleNamespace(
-        training_job=lambda name: {"AlgorithmSpecification": {"MetricDefinitions": given}},
-        all_lines=lambda _: lines,
+        describe_training_job=lambda name: {"AlgorithmSpecification": {"MetricDefinitions": given}},
+        iter_lines=lambda _: lines,
     )
     found = read_metrics(service, {"Train": step("Train", metadata=metadata)})
     assert found == {"f1": [0.5, 1.0], "mae": [3.0]}

@@ -38,7 +38,7 @@ DEFECT = "^score 2 of 2: Traceback(.|\n)*ZeroDivisionError: of nothing"
 
 def test_results_come_in_order_whoever_is_done_first(tmp_path):
     tasks = [(tmp_path, "last"), (tmp_path, "first")]
-    assert list(score_rows.in_order("one", work, tasks, ["a", "b"])) == ["a", "b"]
+    assert list(score_rows.run_in_order("one", work, tasks, ["a", "b"])) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_results_come_in_order_whoever_is_done_first(tmp_path):
 def test_the_first_that_fails_is_the_error_and_ends_the_others(tmp_path, what, kind, expected):
     tasks = [(tmp_path, "for ever"), (tmp_path, what)]
     with pytest.raises(kind, match=expected):
-        list(score_rows.in_order("score", work, tasks, tasks))
+        list(score_rows.run_in_order("score", work, tasks, tasks))
     assert not any(psutil.pid_exists(int(path.name)) for path in tmp_path.iterdir())
 
 
@@ -63,7 +63,7 @@ from steps.evaluate import score_rows
 from tests.steps.evaluate.test_score_processes import work
 if __name__ == "__main__":
     tasks = [(Path(sys.argv[1]), "for ever")] * 2
-    list(score_rows.in_order("score", work, tasks, tasks))
+    list(score_rows.run_in_order("score", work, tasks, tasks))
 """
 
 

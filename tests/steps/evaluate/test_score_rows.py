@@ -14,7 +14,7 @@ from torch import nn
 
 from steps.evaluate import job as evaluate_job
 from steps.evaluate import score_rows as rows_module
-from steps.evaluate.score_rows import Scoring, Source, TrainedModel, compute_rows, in_order
+from steps.evaluate.score_rows import Scoring, Source, TrainedModel, compute_rows, run_in_order
 from tests.training.test_language_model import pack
 from tests.training.trainings import write_dataset
 from training.data.dataset import Dataset
@@ -71,7 +71,7 @@ def tables(root: Path, processes: int) -> dict[str, bytes]:
 def run_champion_here(what, work, tasks, results):
     """The champion's tasks in this process, as they would arrive in another: a start less each."""
     if what.startswith("challenger"):
-        yield from in_order(what, work, tasks, results)
+        yield from run_in_order(what, work, tasks, results)
         return
     for task, result in zip(tasks, results, strict=True):
         work(*pickle.loads(pickle.dumps(task)))
@@ -81,7 +81,7 @@ def run_champion_here(what, work, tasks, results):
 @pytest.mark.sweep
 def test_two_processes_write_the_very_files_of_one(root, caplog, monkeypatch):
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("steps.evaluate.score_rows.in_order", run_champion_here)
+    monkeypatch.setattr("steps.evaluate.score_rows.run_in_order", run_champion_here)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     alone = tables(root, 1)
     assert {"challenger.parquet", "champion.parquet"} <= alone.keys()

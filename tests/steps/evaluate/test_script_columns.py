@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from steps.evaluate import script_columns as files_module
 from steps.evaluate.score_table import Scores, write_scores
 from steps.evaluate.script_columns import (
+    convert_to_gate_columns,
     find_rows_file,
     hash_example_ids,
     read_pieces,
-    score_columns,
 )
 from steps.evaluate.script_scoring import SameExampleError, sort_rows
 from training.scores import compute_ratios
@@ -61,7 +61,7 @@ def jsonl(folder: Path, rows, name: str = "scores") -> Path:
 def table(path: Path, slices=(), metrics=METRICS) -> Path:
     """The gate's table of the rows in ``path``."""
     out = path.parent / f"{path.suffix[1:]}/challenger.parquet"
-    blocks = (score_columns(piece, list(metrics), slices) for piece in read_pieces(path))
+    blocks = (convert_to_gate_columns(piece, list(metrics), slices) for piece in read_pieces(path))
     write_scores(out, sort_rows(blocks, path.parent), {"metrics": metrics})
     return out
 

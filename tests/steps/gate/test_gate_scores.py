@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-from conditions.alpha_spending import significance_level
+from conditions.alpha_spending import compute_significance_level
 from steps.gate import job
 from tests.conditions.evidence import CHAMPION, Evidence
 from tests.conditions.test_verdict import CHECK_KEYS, KEYS
@@ -68,7 +68,9 @@ def test_good_evidence_passes_and_everything_is_told(root: Path):
     assert superior["value"] == pytest.approx(superior["champion"] - superior["challenger"])
     assert superior["challenger"] == pytest.approx(found["metrics"]["loss"])
     assert superior["champion"] == pytest.approx(found["champion_metrics"]["loss"])
-    assert superior["confidence"] == pytest.approx(1 - significance_level(0.05, look_number=1))
+    assert superior["confidence"] == pytest.approx(
+        1 - compute_significance_level(0.05, look_number=1)
+    )
     assert superior["threshold"] == 0
     assert found["champion"] == CHAMPION
     assert (found["examples"], found["groups"], found["test_fingerprint"]) == (1200, 60, "test")

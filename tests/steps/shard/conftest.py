@@ -21,7 +21,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from steps.shard import job
-from steps.shard.ray_cluster import LOOPBACK, PORTS, Instances, running_node
+from steps.shard.ray_cluster import LOOPBACK, PORTS, Instances, open_node
 from trainyard.common.errors import TrainyardError
 
 SETTINGS = {"context_length": 8, "layers": 1, "heads": 1, "dim": 8}
@@ -95,7 +95,7 @@ def local_ray() -> dict[str, str]:
     before = dict(os.environ)
     with ExitStack() as failing:  # else the guard of a cluster that does not start ends the tests
         place = (Path(home), 2, Path(home, "output/message"))
-        node = failing.enter_context(running_node(group, [], *place))
+        node = failing.enter_context(open_node(group, [], *place))
         from steps.shard import ray_program
 
         ray_program.start_head(node)
@@ -105,7 +105,7 @@ def local_ray() -> dict[str, str]:
     os.environ.update(before)
     atexit.register(stack.close)
     atexit.register(ray_program.ray.shutdown)  # runs first
-    return token | {"RAY_ADDRESS": node.head}
+    return token | {"RAY_ADDRESS": node.head_address}
 
 
 def free_port() -> int:

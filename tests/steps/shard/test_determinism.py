@@ -107,7 +107,7 @@ def test_by_folder_no_sample_holds_text_of_two_folders(tmp_path):
     for split in SPLITS:
         data, text = Dataset(tmp_path / "two/out" / split), {"web": "", "books": ""}
         for passage in data.stream(1):
-            folder = data.find_source_name(int(passage.sources[0])).split("/")[0]
+            folder = data.get_source_name(int(passage.sources[0])).split("/")[0]
             tokens = passage.samples["tokens"][0][1:].tolist()
             text[folder] += "".join(map(chr, tokens))
         for folder, said in text.items():

@@ -57,7 +57,7 @@ def fingerprints(output: Path) -> dict[str, str]:
     found = {}
     for split in SPLITS:
         data = Dataset(output / split)
-        data.check()
+        data.check_files()
         found[split] = data.fingerprint
     return found
 

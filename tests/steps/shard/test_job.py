@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from steps.shard import job
-from steps.shard.record_hashes import find_split
+from steps.shard.record_hashes import compute_split
 from steps.shard.shard_plan import SPLITS
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, as_csv, as_parquet, container, lines
 from tests.training.trainings import read_manifests
@@ -71,7 +71,7 @@ def read_quarantine(root: Path) -> list[dict]:
 def test_every_record_is_in_the_split_of_its_key_and_in_no_other(shard, files):
     root = shard(files)
     for split in SPLITS:
-        expected = [r["text"] for r in RECORDS if find_split(r["key"], 0.2, 0.2) == split]
+        expected = [r["text"] for r in RECORDS if compute_split(r["key"], 0.2, 0.2) == split]
         assert texts(root / "processing/output" / split) == sorted(expected)
         assert Dataset(root / "processing/output" / split).records == len(expected) > 10
     assert raw_objects(root) == [Raw(name=next(iter(files)), records=200)]
@@ -341,7 +341,7 @@ def test_a_sample_holds_records_of_one_input_and_a_record_of_two_stays_once(shar
         data = Dataset(root / "processing/output" / split)
         text: dict[str, str] = {}
         for passage in data.stream(1):
-            name = data.find_source_name(int(passage.sources[0])).split("/")[0]
+            name = data.get_source_name(int(passage.sources[0])).split("/")[0]
             tokens = passage.samples["tokens"][0][1:].tolist()
             text[name] = text.get(name, "") + "".join(map(chr, tokens))
         numbers = {n: [int(k) for k in re.findall(r"number (\d+) of", t)] for n, t in text.items()}
@@ -356,7 +356,7 @@ def test_the_dataset_does_not_depend_on_how_an_inputs_records_are_spread(shard, 
         root = alone(tmp_path / f"{number}", files, *ARGUMENTS, "--inputs", "web", "code")
         datasets.append(Dataset(root / "processing/output/train"))
     assert datasets[0].fingerprint == datasets[1].fingerprint
-    found = [mixture.find_inputs(data.manifests) for data in datasets]
+    found = [mixture.collect_inputs(data.manifests) for data in datasets]
     assert {name: one.fingerprint for name, one in found[0].items()} == {
         name: one.fingerprint for name, one in found[1].items()
     }

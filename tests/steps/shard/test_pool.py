@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from steps.shard import pool, raw_objects
-from steps.shard.pool import Pace
+from steps.shard.pool import ProgressLogger
 from steps.shard.raw_objects import RawObject
 from tests.conftest import CHECKOUT
 from tests.steps.shard.conftest import ARGUMENTS, RECORDS, container, lines
@@ -122,7 +122,7 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
 
     def record_pool_size(self, tasks, pace, count, threads):
         started.append((count, threads))
-        return pool._run_in_turn(tasks, self._plan, id)
+        return pool._run_one_by_one(tasks, self._plan, id)
 
     monkeypatch.setattr(pool.Pool, "_run_in_pool", record_pool_size)
     shard(dict(list(FILES.items())[:objects]), "--processes", str(processes))
@@ -132,9 +132,9 @@ def test_spare_cores_go_to_the_tokenizer(shard, monkeypatch, objects, processes,
 def test_the_log_says_how_far_the_work_is(monkeypatch, caplog):
     monkeypatch.setattr("steps.shard.pool.INTERVAL", 0)
     objects = [RawObject(f"{n}", Path(f"{n}"), 10**6 * (n + 1), 0, "0" * 16) for n in range(3)]
-    pace = Pace("objects", objects)
+    pace = ProgressLogger("objects", objects)
     with caplog.at_level("INFO"):
-        pace.read(2_500_000)
+        pace.count_bytes(2_500_000)
         pace.count_done(objects[0])
     first, second = caplog.messages
     assert first.startswith("0 of 3 objects, 0.0 of 6.0 MB; 2.5 MB of records, ")

@@ -26,12 +26,12 @@ def shard(root: Path, *arguments: str) -> dict[str, bytes]:
 
 
 def kill_while_packing(monkeypatch: pytest.MonkeyPatch) -> None:
-    work_off = job.Pool.work_off
+    work_off = job.Pool.run_tasks
 
     def work_off_until_units(pool, what, tasks):
         return work_off(pool, what, tasks) if what == "raw objects" else 1 / 0
 
-    monkeypatch.setattr(job.Pool, "work_off", work_off_until_units)
+    monkeypatch.setattr(job.Pool, "run_tasks", work_off_until_units)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_killed_job_leaves_no_manifest_and_nothing_that_a_retry_takes_over(
 def test_work_whose_record_is_damaged_is_named_and_never_left_out(
     finished_job, monkeypatch, capfd, what
 ):
-    work_off, damaged = job.Pool.work_off, []
+    work_off, damaged = job.Pool.run_tasks, []
 
     def damage_a_record(pool, named, tasks):
         problems = work_off(pool, named, tasks)
@@ -74,7 +74,7 @@ def test_work_whose_record_is_damaged_is_named_and_never_left_out(
             damaged.append(path)
         return problems
 
-    monkeypatch.setattr(job.Pool, "work_off", damage_a_record)
+    monkeypatch.setattr(job.Pool, "run_tasks", damage_a_record)
     with pytest.raises(SystemExit):
         shard(finished_job)
     said = "the progress record of a finished task is missing or damaged"

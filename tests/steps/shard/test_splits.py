@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from pandas.util import hash_array
 
 from steps.shard.duplicate_records import mark_kept_records
-from steps.shard.record_hashes import LONG, find_split, hash_column, record_hashes, split_numbers
+from steps.shard.record_hashes import (
+    LONG,
+    assign_splits,
+    combine_hashes,
+    compute_split,
+    hash_column,
+)
 from steps.shard.shard_plan import SPLITS
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -67,31 +73,31 @@ def test_records_have_equal_hashes_when_they_are_equal_in_all_columns(rows):
     batch = pa.RecordBatch.from_pylist(
         [dict(zip("abc", row, strict=True)) for row in rows], schema=schema
     )
-    hashes = record_hashes([hash_column(column) for column in batch.columns])
+    hashes = combine_hashes([hash_column(column) for column in batch.columns])
     distinct = len(set(rows))
     assert len(set(hashes.tolist())) == distinct
     assert dict(zip(rows, hashes, strict=True)) == dict(zip(rows[::-1], hashes[::-1], strict=True))
     a, b = hash_column(pa.array(["x", "y"])), hash_column(pa.array(["y", "x"]))
-    first, second = record_hashes([a, b])  # columns do not stand for each other
+    first, second = combine_hashes([a, b])  # columns do not stand for each other
     assert first != second
-    assert record_hashes([a])[0] == record_hashes([b])[1] == a[0]
+    assert combine_hashes([a])[0] == combine_hashes([b])[1] == a[0]
 
 
 @given(key=texts, a=st.floats(0, 0.24), b=st.floats(0, 0.24))
 def test_the_split_follows_from_the_key_alone(key, a, b):
-    assert find_split(key, a, b) == find_split(key, a, b) in SPLITS
-    assert find_split(key, 0, 0) == "train"
+    assert compute_split(key, a, b) == compute_split(key, a, b) in SPLITS
+    assert compute_split(key, 0, 0) == "train"
     # a larger test share takes from the others and never gives back
-    if find_split(key, a, b) == "test":
-        assert find_split(key, a, b + 0.5) == "test"
+    if compute_split(key, a, b) == "test":
+        assert compute_split(key, a, b + 0.5) == "test"
     with pytest.raises(ValueError, match="leave nothing to train on"):
-        find_split(key, 0.5, 0.5)
+        compute_split(key, 0.5, 0.5)
 
 
 @pytest.mark.parametrize("key", [str, float, lambda n: f"{n}" + "x" * LONG, lambda n: f"{n:b}"])
 def test_the_shares_are_kept(key):
     hashes = hash_column(pa.array([key(number) for number in range(1, 20_001)]))
-    counts = np.bincount(split_numbers(hashes, 0.1, 0.3), minlength=3) / len(hashes)
+    counts = np.bincount(assign_splits(hashes, 0.1, 0.3), minlength=3) / len(hashes)
     assert dict(zip(SPLITS, counts, strict=True)) == pytest.approx(
         {"train": 0.6, "validation": 0.1, "test": 0.3}, abs=0.01
     )

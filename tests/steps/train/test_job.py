@@ -6,7 +6,7 @@ import pytest
 
 from tests.training.test_identity import build_test_parts
 from training.identity import Parts
-from training.session import check_alike
+from training.session import check_ranks_agree
 from trainyard.common.errors import TrainingError
 
 
@@ -27,12 +27,12 @@ def test_ranks_with_other_code_or_settings_are_named_before_the_first_step():
         build_test_parts({"training/loop.py": b"another loop"}, seed=1),
     )
     one, other, more = (same, "a" * 8), (changed, "a" * 8), (same, "b" * 8)
-    check_alike(*one, Ranks(one, one, one))
+    check_ranks_agree(*one, Ranks(one, one, one))
     said = re.escape("rank 2 differs from rank 0: seed 0 → 1; code (~ training/loop.py); give all")
     with pytest.raises(TrainingError, match=said):
-        check_alike(*one, Ranks(one, one, other))
+        check_ranks_agree(*one, Ranks(one, one, other))
     with pytest.raises(TrainingError, match="rank 1 .*: validation data aaaaaaaa → bbbbbbbb; give"):
-        check_alike(*one, Ranks(one, more, one))
+        check_ranks_agree(*one, Ranks(one, more, one))
 
 
 ENDING = """

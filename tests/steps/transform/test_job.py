@@ -11,7 +11,7 @@ import torch
 from steps.transform import job
 from tests.training.workloads.tabular.tables import SETTINGS, dataset, table
 from training.export import artifact
-from training.export.inference import ServedModel, open_served
+from training.export.inference import ServedModel, load_served_model
 from training.export.weight_location import LocalWeights
 from training.workloads import load_workload
 from trainyard.common.errors import DataError
@@ -30,7 +30,7 @@ def model(root: Path, name: str, settings: dict, learned: Path | None = None) ->
     artifact.save_artifact(
         folder, LocalWeights(workload.model().state_dict()), workload, description, []
     )
-    return open_served(folder)
+    return load_served_model(folder)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def lines(content: bytes) -> list[dict]:
 
 def test_every_record_has_an_endpoints_answer_or_a_reason(root: Path):
     found = run_transform(root)
-    served = open_served(root / "processing/input/model")
+    served = load_served_model(root / "processing/input/model")
     scores = lines(found["scores/june/a.csv.jsonl"]) + lines(found["scores/b.jsonl.jsonl"])
     for one in scores:
         assert one["answer"] == served.answer({"record": one["input"]})  # bit for bit

@@ -16,7 +16,7 @@ import torch
 from torch.distributed import HashStore
 
 from training.checkpoint import checkpoints as checkpoint
-from training.checkpoint.block_hashes import Torn
+from training.checkpoint.block_hashes import DamagedFile
 from training.checkpoint.checkpoints import Checkpoints
 from training.checkpoint.find_files import AT_ONCE, RemoteFile, Server
 from training.checkpoint.rendezvous import StoreExchange
@@ -144,7 +144,9 @@ def test_ranges_of_a_file_come_as_they_are(server):
         assert into == CONTENT[begin:][:100]
     assert read(server, "shard.safetensors", 7, AT_ONCE + 500) == CONTENT[7:][: AT_ONCE + 500]
     server.close()
-    with pytest.raises(Torn, match="shard.safetensors is not on this machine, and 127.0.0.1:"):
+    with pytest.raises(
+        DamagedFile, match="shard.safetensors is not on this machine, and 127.0.0.1:"
+    ):
         remote.read(0, memoryview(into))
 
 
@@ -158,5 +160,5 @@ def test_ranges_of_a_file_come_as_they_are(server):
     ],
 )
 def test_nobody_else_gets_anything_else(server, name, begin, said):
-    with pytest.raises(Torn, match="does not send it"):
+    with pytest.raises(DamagedFile, match="does not send it"):
         read(server, name, begin, 100, said)

@@ -12,7 +12,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from training.checkpoint import tensor_table
-from training.checkpoint.read_slices import build_part, find_slices
+from training.checkpoint.read_slices import build_part, compute_slices
 from training.checkpoint.tensor_table import Layout, Part, Table
 from training.tools.forward_trace import act_as_rank
 from trainyard.common.errors import TrainingError
@@ -60,7 +60,7 @@ def test_every_element_comes_once_and_from_where_it_lies(data, shape):
     )
     for offsets, sizes in wanted:
         into = torch.full(sizes, -1)
-        for one in find_slices({"w": Part("I64", shape, offsets, sizes)}, table, ""):
+        for one in compute_slices({"w": Part("I64", shape, offsets, sizes)}, table, ""):
             begin = [a + b for a, b in zip(saved[one.file][0], one.begin, strict=True)]
             assert one.sizes == saved[one.file][1]
             target = cut(into, one.into, one.lengths)

@@ -91,7 +91,7 @@ def test_what_is_written_is_read_back_in_shards_of_even_size(pieces, shard_bytes
     with TemporaryDirectory() as name:
         write_dataset(Path(name), together, FIELDS, shard_bytes=shard_bytes)
         dataset = Dataset(Path(name))
-        dataset.check()
+        dataset.check_files()
         everything = join(list(dataset.iter_batches(size)), FIELDS)
         assert sorted(rows(everything)) == sorted(rows(together))
         order = np.random.default_rng(size).integers(0, len(dataset), 20)
@@ -189,7 +189,7 @@ def test_damage_is_named_before_a_shard_is_read(tmp_path: Path, damage, expected
     assert len(manifest.shards) == 4
     damage(tmp_path)
     with pytest.raises(DataError, match=expected):
-        Dataset(tmp_path).check()
+        Dataset(tmp_path).check_files()
 
 
 def test_a_manifest_reads_back_in_the_order_of_the_shards_hashes(tmp_path: Path):
@@ -241,7 +241,7 @@ def test_raw_objects_come_by_name_and_their_samples_as_they_were_packed(counts, 
     assert {len(passage.sources) for passage in passages[:-1]} <= {size}
     numbers = np.concatenate([passage.samples["number"] for passage in passages])
     assert numbers.tolist() == np.concatenate([packed[host] for host in sorted(packed)]).tolist()
-    names = [dataset.find_source_name(row) for p in passages for row in p.sources.tolist()]
+    names = [dataset.get_source_name(row) for p in passages for row in p.sources.tolist()]
     assert names == [f"{host}.jsonl" for host in sorted(packed) for _ in packed[host]]
 
 

@@ -11,7 +11,7 @@ from training.data.mixture import (
     Input,
     MixtureOrder,
     build_input_schedule,
-    find_inputs,
+    collect_inputs,
     select_inputs,
 )
 from training.data.sample_order import create_uniform_order, create_windowed_order
@@ -124,7 +124,7 @@ def write(folder, **made) -> Dataset:
 
 def test_the_inputs_of_a_dataset_are_read_off_its_manifests(tmp_path):
     data = write(tmp_path, web=(0, 300), code=(1000, 1100), tiny=(5000, 5001))
-    found = find_inputs(data.manifests)
+    found = collect_inputs(data.manifests)
     counts = {name: one.samples for name, one in found.items()}
     assert counts == {"code": 100, "tiny": 1, "web": 300}
     for name, low, high in (("web", 0, 300), ("code", 1000, 1100), ("tiny", 5000, 5001)):
@@ -134,4 +134,4 @@ def test_the_inputs_of_a_dataset_are_read_off_its_manifests(tmp_path):
     assert len({one.fingerprint for one in found.values()}) == 3
     data = write(tmp_path / "empty", web=(0, 30), empty=(0, 0))
     with pytest.raises(DataError, match="has no sample of input 'empty', only of web; it is too"):
-        select_inputs(find_inputs(data.manifests), ["web", "empty"], tmp_path)
+        select_inputs(collect_inputs(data.manifests), ["web", "empty"], tmp_path)

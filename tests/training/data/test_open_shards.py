@@ -121,10 +121,10 @@ def test_what_is_held_is_read_ahead_and_all_else_forgotten(folder, monkeypatch):
     expected = rows(everything(Dataset(folder)))
     shards = len(dataset.manifests.files)
     first, second = np.arange(shards // 2), np.arange(shards // 2 - 2, shards)
-    dataset.hold(first)
+    dataset.prefetch_shards(first)
     dataset.read(dataset.starts[first])
     watched = weakref.ref(dataset.tables.open_shards(first[:1]).rows[0].base)
-    dataset.hold(second)
+    dataset.prefetch_shards(second)
     assert watched() is None  # its memory is free
     deadline = time.monotonic() + 60
     while not all(loading.done() for loading in dataset.tables._loading.values()):
@@ -142,9 +142,9 @@ def test_what_is_held_is_read_ahead_and_all_else_forgotten(folder, monkeypatch):
 def test_more_than_the_machine_has_is_refused(folder, monkeypatch):
     sizes = {"SC_PHYS_PAGES": 5, "SC_PAGE_SIZE": 1000}
     monkeypatch.setattr(open_shards.os, "sysconf", sizes.__getitem__)
-    Dataset(folder).hold(None)  # maps take no memory
+    Dataset(folder).prefetch_shards(None)  # maps take no memory
     with pytest.raises(DataError, match="the machine has 0.0 GB; use loop.shuffle=windowed"):
-        Dataset(folder, in_memory=True).hold(None)
+        Dataset(folder, in_memory=True).prefetch_shards(None)
 
 
 def test_no_byte_of_a_header_leads_to_another_error(folder):

@@ -37,7 +37,7 @@ def test_it_equals_the_local_one(prefix, folder):
     local, remote = Dataset(folder), Dataset(prefix + "/")
     assert remote.fingerprint == local.fingerprint == Dataset(prefix).fingerprint
     assert len(remote) == 120
-    remote.check()
+    remote.check_files()
     order = np.random.default_rng(0).integers(0, 120, 500)
     assert rows(remote.read(order)) == rows(local.read(order))
     pairs = zip(remote.iter_batches(7), local.iter_batches(7), strict=True)
@@ -50,7 +50,7 @@ def test_what_is_cut_or_missing_is_named(prefix, folder):
     body, place = (folder / name).read_bytes(), {"Bucket": "data", "Key": f"a b/é/train/{name}"}
 
     def assert_reads_fail(said: str) -> None:
-        for act in (remote.check, lambda: remote.read(np.arange(120))):
+        for act in (remote.check_files, lambda: remote.read(np.arange(120))):
             with pytest.raises(DataError, match=f"{prefix}/{name}: {said}"):
                 act()
 

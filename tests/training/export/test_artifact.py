@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.export.artifact import open_artifact, save_artifact
+from training.export.artifact import load_artifact, save_artifact
 from training.export.weight_location import LocalWeights
 from training.workloads import load_workload
 from trainyard.common.errors import DataError
@@ -26,7 +26,7 @@ def saved_model(tmp_path: Path) -> tuple[Path, torch.nn.Module]:
 
 def test_the_model_reads_back_and_answers_the_same(saved_model):
     folder, model = saved_model
-    _, found, description = open_artifact(folder)
+    _, found, description = load_artifact(folder)
     tokens = torch.randint(0, 257, (2, 8))
     assert torch.equal(found(tokens), model(tokens))
     assert not found.training and description["steps"] == 3
@@ -49,7 +49,7 @@ def test_the_model_reads_back_and_answers_the_same(saved_model):
 def test_damage_is_named(saved_model, damage, expected):
     damage(saved_model[0])
     with pytest.raises(DataError, match=expected):
-        open_artifact(saved_model[0])
+        load_artifact(saved_model[0])
 
 
 def edit(folder: Path, **fields) -> None:

@@ -13,7 +13,7 @@ import torch
 from tests.training.workloads.tabular.tables import SETTINGS as TABULAR
 from tests.training.workloads.tabular.tables import dataset, pack, table
 from training.export import artifact, inference
-from training.export.inference import WARM, ServedModel, open_served
+from training.export.inference import WARM, ServedModel, load_served_model
 from training.export.weight_location import LocalWeights
 from training.workloads import Workload, load_spec, load_workload
 from training.workloads.tabular.model import select_inputs
@@ -28,7 +28,7 @@ def save_served_model(folder: Path, name: str, settings: dict, workload) -> Serv
     artifact.save_artifact(
         folder, LocalWeights(workload.model().state_dict()), workload, description, []
     )
-    return open_served(folder)
+    return load_served_model(folder)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_model_is_warm_before_its_first_request(name: str, request, monkeypatc
     """Its own answers, and no refusals, have been made by then."""
     served: ServedModel = request.getfixturevalue(name)
     found: list = []
-    whole = ServedModel.answers
+    whole = ServedModel.answer_all
     monkeypatch.setattr(
         ServedModel, "answers", lambda self, asked: found.append(whole(self, asked)) or found[-1]
     )
@@ -193,7 +193,9 @@ def test_awss_toolkit_answers_a_batch_of_torchserve_in_one_pass(tabular, monkeyp
     monkeypatch.setattr(Transformer, "transform", Transformer.transform)  # put back afterwards
     monkeypatch.setenv("SAGEMAKER_PROGRAM", "training.export.inference.py")
     passes = []
-    monkeypatch.setattr(ServedModel, "_together", record_batch_sizes(ServedModel._together, passes))
+    monkeypatch.setattr(
+        ServedModel, "_answer_together", record_batch_sizes(ServedModel._answer_together, passes)
+    )
     service = HandlerService()
     service.initialize(Batch(folder, []))
     asked = records(30)
@@ -254,7 +256,7 @@ def test_a_request_costs_no_other_its_answer(tabular):
         def answers(self, model, requests):
             return [{"ratio": 1 / request["x"]} for request in requests]
 
-    one, two = ServedModel(Faulty(), tabular.model).answers([{"x": 0}, {"x": 2}])
+    one, two = ServedModel(Faulty(), tabular.model).answer_all([{"x": 0}, {"x": 2}])
     assert isinstance(one, ZeroDivisionError) and two == {"ratio": 0.5}
     assert tabular.answers([]) == []
 

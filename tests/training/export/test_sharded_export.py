@@ -88,11 +88,11 @@ def test_a_larger_one_has_hugging_faces_index_and_the_same_weights(tmp_path):
     sizes = [sum(t.nbytes for t in part.values()) for part in parts.values() if len(part) > 1]
     assert max(sizes) <= SHARD
     tokens = torch.randint(0, 257, (2, 8))
-    ours = artifact.open_artifact(many)[1](tokens)
+    ours = artifact.load_artifact(many)[1](tokens)
     with torch.no_grad():
         theirs = [AutoModelForCausalLM.from_pretrained(f)(tokens).logits for f in (one, many)]
     assert torch.equal(*theirs) and torch.allclose(theirs[0], ours, atol=1e-5)
-    assert torch.equal(artifact.open_artifact(one)[1](tokens), ours)
+    assert torch.equal(artifact.load_artifact(one)[1](tokens), ours)
 
 
 def test_a_workload_that_needs_all_weights_at_once_gives_the_same_files(tmp_path):

@@ -17,7 +17,7 @@ from tests.training.strategies.cases import distance
 from tests.training.strategies.tuned_models import MODELS, SETTINGS, STEPS, STRATEGIES
 from tests.training.torches import trains_here
 from tests.training.trainings import TOYS, arguments, losses, write_ragged
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 
 pytestmark = pytest.mark.long
 
@@ -109,7 +109,7 @@ def test_a_tied_weight_is_written_once_and_read_as_it_was(alone):
     weights = load_file(root / "model/model.safetensors")
     assert "head.weight" not in weights
     assert described["parameters"] == sum(tensor.numel() for tensor in weights.values())
-    _, model, _ = open_artifact(root / "model")
+    _, model, _ = load_artifact(root / "model")
     assert model.head.weight is model.embedding.weight
     assert torch.equal(model.head.weight, weights["embedding.weight"].to(model.head.weight))
 

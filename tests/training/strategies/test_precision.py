@@ -30,7 +30,7 @@ class Neighbours:
 
 
 def set_native(monkeypatch, native: list[str]) -> None:
-    monkeypatch.setattr(precision, "_native_precisions", lambda device: native)
+    monkeypatch.setattr(precision, "_list_native_precisions", lambda device: native)
 
 
 UNITS, PLAIN, OLD_GPU = ["bfloat16", "float32"], ["float32"], ["float16", "float32"]
@@ -75,7 +75,7 @@ def test_a_slow_precision_is_named_in_one_line(monkeypatch, caplog):
 @pytest.mark.skipif(sys.platform != "linux", reason="oneDNN's variable")
 def test_a_processor_without_such_units_is_known():
     """A processor of AVX2, as oneDNN is told, has none, whatever this one has."""
-    code = "from training.strategies.precision import _processor_multiplies_bfloat16 as fast\n"
+    code = "from training.strategies.precision import _has_bfloat16_units as fast\n"
     command = [sys.executable, "-c", code + "print(fast())"]
     environment = os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     assert subprocess.check_output(command, env=environment, text=True).strip() == "False"

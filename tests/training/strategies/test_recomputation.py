@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tests.training.trainings import config
-from training.dropout import Dropout, assign_name_hashes, sample_keys
+from training.dropout import Dropout, assign_name_hashes, derive_sample_keys
 from training.strategies.block_wrapping import adapt_blocks
 
 pytestmark = pytest.mark.long
@@ -85,7 +85,7 @@ def recomputation_by_policy() -> dict[str, tuple]:
         torch.manual_seed(0)
         layer = Layer()
         (dropout,) = assign_name_hashes(layer)
-        dropout.samples = sample_keys(1, 0, 4)
+        dropout.samples = derive_sample_keys(1, 0, 4)
         apply_policy(layer, policy)
         results[policy] = (
             *count_recomputation(layer, torch.randn(4, 8, 16)),

@@ -34,7 +34,7 @@ def language_model() -> foresight.Shapes:
 def by_formula(**differs: object) -> foresight.Shapes:
     given = {"gpu": "H100-80", "layers": 3, "hidden": 64, "heads": 4, "ffn": 160, "gated": True}
     given |= {"vocab": 512, "tied": True, "sequence": 64}
-    return foresight.from_setting(Setting.model_validate(given | differs))
+    return foresight.derive_shapes(Setting.model_validate(given | differs))
 
 
 @pytest.mark.parametrize("tied", [pytest.param(True, marks=pytest.mark.sweep), False])
@@ -58,8 +58,8 @@ def test_a_block_keeps_what_the_formula_says_and_what_this_model_copies():
     block, expected = (one.units[1].kept for one in (language_model(), by_formula()))
     more = {"none": 2 * 4, "selective": 2 * 64, "full": 0}
     for policy, copied in more.items():
-        whole = expected[policy].on(1, sequence_parallel=False) + copied
-        assert block[policy].on(1, sequence_parallel=False) == whole, policy
+        whole = expected[policy].compute_rank_bytes(1, sequence_parallel=False) + copied
+        assert block[policy].compute_rank_bytes(1, sequence_parallel=False) == whole, policy
     assert block["none"].whole == 4 * 2 * 64 + 2 * 4, "input and output of both norms"
 
 

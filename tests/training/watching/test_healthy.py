@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.watching.histories import Lines, all_events, healthy
 from training.watching.watch_rule import Plan
-from training.watching.watcher import read_watching
+from training.watching.watcher import parse_watching
 
 pytestmark = pytest.mark.long
 
@@ -18,7 +18,7 @@ SEEDS = pytest.mark.parametrize("seed", range(2))
 
 
 def find_event_rules(lines: Lines, plan: Plan = PLAN) -> set[str]:
-    return {event.rule for event in all_events(lines, read_watching(""), plan)}
+    return {event.rule for event in all_events(lines, parse_watching(""), plan)}
 
 
 def with_(lines: Lines, change: Callable[[int, dict[str, float]], dict[str, float]]) -> Lines:

@@ -22,7 +22,7 @@ from tests.training.worlds import run_rank
 from training.checkpoint import marker
 from training.watching.__main__ import parse_metrics
 from training.watching.watch_rule import Plan
-from training.watching.watcher import Event, Watcher, read_watching
+from training.watching.watcher import Event, Watcher, parse_watching
 
 pytestmark = [pytest.mark.sweep, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -67,7 +67,7 @@ def run(case: Case, data: Path, root: Path, rank: Rank = run_rank) -> list[Lines
 
 def collect_events(case: Case, processes: list[Lines]) -> list[Event]:
     """What the rules say, by their thresholds of now, as in each of the processes."""
-    settings, said = read_watching(case.settings.get("watch", "")), []
+    settings, said = parse_watching(case.settings.get("watch", "")), []
     remembered: Lines = []
     for lines in processes:
         begun = int(lines[0]["step"]) - 1 if remembered else 0

@@ -13,15 +13,15 @@ from tests.training.watching.histories import WRONG, Lines, all_events, healthy
 from training.watching.__main__ import parse_metrics
 from training.watching.metric_line import METRICS
 from training.watching.rules import RULES
-from training.watching.rules.loss_not_falling import falls_steadily, is_underway
+from training.watching.rules.loss_not_falling import is_falling_steadily, is_underway
 from training.watching.watch_rule import Plan
-from training.watching.watcher import Watcher, read_watching
+from training.watching.watcher import Watcher, parse_watching
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
 
 PLAN = Plan(max_steps=120, warmup_steps=5)
-WATCHING = read_watching('{"cost_beyond_plan": {"minutes": 10}}')
+WATCHING = parse_watching('{"cost_beyond_plan": {"minutes": 10}}')
 
 
 def list_event_rules(lines: Lines, watching=WATCHING) -> list[str]:
@@ -55,8 +55,8 @@ def test_a_loss_that_falls_slowly_falls_and_its_mirror_image_rises(seed, fall, l
     """
     random = np.random.default_rng(seed)
     losses = [4 * (1 - fall * (n + random.uniform(-0.5, 0.5) * 10) / lines) for n in range(lines)]
-    assert falls_steadily(losses)
-    assert not falls_steadily(losses[::-1]) and not falls_steadily([losses[0]] * lines)
+    assert is_falling_steadily(losses)
+    assert not is_falling_steadily(losses[::-1]) and not is_falling_steadily([losses[0]] * lines)
     told = [{"step": n, "loss": loss} for n, loss in enumerate(losses, 1)]
     assert list_event_rules(told) == []
 
@@ -101,15 +101,15 @@ def test_one_that_was_gone_for_long_speaks_again():
 
 
 def test_a_rule_that_is_off_says_nothing():
-    off = read_watching('{"data_bottleneck": {"action": "off"}}')
+    off = parse_watching('{"data_bottleneck": {"action": "off"}}')
     assert list_event_rules(WRONG["data_bottleneck"](), off) == []
 
 
 def test_a_wrong_setting_is_told_with_its_field():
     with pytest.raises(TrainingError, match="cost_beyond_plan.minutes"):
-        read_watching('{"cost_beyond_plan": {"minutes": -1}}')
+        parse_watching('{"cost_beyond_plan": {"minutes": -1}}')
     with pytest.raises(TrainingError, match="usd and usd_an_hour"):
-        read_watching('{"cost_beyond_plan": {"usd": 5}}')
+        parse_watching('{"cost_beyond_plan": {"usd": 5}}')
 
 
 def test_the_time_limit_of_the_job_is_the_plan_unless_another_is_given():

@@ -14,7 +14,7 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.trainings import TOYS, arguments, history, losses, write_ragged
 from training.identity import Parts
-from training.weights.starting_weights import DIFFERENT, open_start, read_start
+from training.weights.starting_weights import DIFFERENT, open_start, parse_start
 from trainyard.common.errors import TrainingError
 
 pytestmark = pytest.mark.long
@@ -203,7 +203,7 @@ def test_a_training_begins_with_a_models_weights(short, caplog):
     caplog.set_level("INFO", logger="training")
     begun = run(with_model(short, "begun"), **BEGUN, seed=5)
     assert same_weights(short, begun)
-    sha256 = open_start(read_start(MODEL), begun / "input/data/start").sha256
+    sha256 = open_start(parse_start(MODEL), begun / "input/data/start").sha256
     assert read_training_settings(begun)["parts"]["start"] == {
         "model": sha256,
         "model_package": None,
@@ -270,4 +270,4 @@ def test_every_part_of_a_training_may_be_named():
 )  # fmt: skip
 def test_a_setting_that_makes_no_sense_says_why(fields, said):
     with pytest.raises(TrainingError, match=said):
-        read_start(json.dumps(fields))
+        parse_start(json.dumps(fields))

@@ -15,7 +15,7 @@ from tests.training.trainings import CHECKOUT, TOYS, check_shares, compute_metri
 from training.data.dataset import Dataset
 from training.data.shard_writer import write_dataset
 from training.defaults.request_batch import ROWS, build_batch, to_json_values
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 from training.export.inference import ServedModel
 from training.strategies.mesh import share_sequences
 from training.tools.contract_tests.scoring_rules import join_blocks
@@ -144,7 +144,7 @@ def test_it_trains_scores_and_answers(tmp_path, train):
     train(root, workload=NAME, max_steps=40)
     curve = losses(root)
     assert curve[40] < curve[1] / 2
-    workload, model, _ = open_artifact(root / "model")
+    workload, model, _ = load_artifact(root / "model")
     found = compute_metrics(workload, model, held_out)
     whole = {name: torch.from_numpy(a) for name, a in held_out.read(range(64)).items()}
     with torch.no_grad():
@@ -299,7 +299,7 @@ def test_a_sample_says_which_input_it_comes_from(tmp_path):
     assert columns["slice.source"].tolist() == ["code"] * 7 + ["web"] * 30
     workload.at_once = 5
     check_shares(workload, workload.model().eval(), test, ["source"])
-    assert load_spec(NAME).sliced_by_input(None) == "source"
+    assert load_spec(NAME).get_input_slice(None) == "source"
 
 
 def test_a_method_that_nothing_calls_any_more_is_named():

@@ -76,7 +76,7 @@ def test_fields_of_a_layout_are_chosen_from(advise):
 
 def test_shapes_that_were_traced_are_advised_as_the_formulas_are(advise, tmp_path: Path):
     model = Setting(gpu="H100-80", compile=True, **get_model("llama-2-7b").shape)
-    formula = model_shapes.from_setting(model)
+    formula = model_shapes.derive_shapes(model)
     first = formula.units[0]
     nothing = {policy: ActivationBytes(0, 0) for policy in first.kept}  # as tracing has embeddings
     traced = replace(formula, units=(replace(first, kept=nothing), *formula.units[1:]))

@@ -16,9 +16,9 @@ from trainyard.common.errors import StorageError
 
 def test_parts_follow_each_other_as_utf_8_under_the_longest_name_that_a_file_has(tmp_path: Path):
     path = tmp_path / ("n" * 255)
-    atomic_file.write(path, "größer ", b"than ", memoryview(b"before"))
+    atomic_file.write_file(path, "größer ", b"than ", memoryview(b"before"))
     assert path.read_text(encoding="utf-8") == "größer than before"
-    atomic_file.write(path)
+    atomic_file.write_file(path)
     assert path.read_bytes() == b""
     assert list(tmp_path.iterdir()) == [path]
 
@@ -26,7 +26,7 @@ def test_parts_follow_each_other_as_utf_8_under_the_longest_name_that_a_file_has
 @pytest.mark.parametrize("fault", ["in the block", "of the disk", "of the rename"])
 def test_an_error_leaves_the_old_file_and_no_draft(tmp_path: Path, fault: str, monkeypatch):
     path = tmp_path / "state.json"
-    atomic_file.write(path, "old")
+    atomic_file.write_file(path, "old")
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -81,7 +81,7 @@ def test_a_disk_that_says_so_only_when_it_is_flushed_is_named_too(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(StorageError, match=rf"^{tmp_path}/f: cannot be written: .*: 7 bytes are"):
-        atomic_file.write(tmp_path / "f", "content")
+        atomic_file.write_file(tmp_path / "f", "content")
     assert not [*tmp_path.iterdir()]
 
 
@@ -100,7 +100,7 @@ def test_what_has_no_name_yet_is_seen_by_nobody_and_two_writers_do_not_mix(tmp_p
 def test_the_file_is_as_readable_as_any_that_this_process_makes(tmp_path: Path):
     plain, whole = tmp_path / "plain", tmp_path / "whole"
     plain.write_bytes(b"")
-    atomic_file.write(whole, b"")
+    atomic_file.write_file(whole, b"")
     assert whole.stat().st_mode == plain.stat().st_mode
     with atomic_file.Draft(whole, mode=0o600) as file:
         file.write(b"secret")

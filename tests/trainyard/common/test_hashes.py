@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.common.hashes import file_sha256, hash_existing_file, json_sha256
+from trainyard.common.hashes import hash_existing_file, hash_file, hash_json
 
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -13,21 +13,21 @@ def test_a_file_is_hashed_block_by_block_and_says_so(tmp_path: Path):
     path, seen = tmp_path / "file", []
     path.write_bytes(b"abc" * 700_000)
     digest = "4e98d1c077705da58a1539b85fd0e829e6ccc59fa5fa76ce292fb2fb5f173e51"
-    assert file_sha256(path, seen.append) == digest
+    assert hash_file(path, seen.append) == digest
     assert seen == [2**20, 2**20, 2_100_000 - 2**21]
 
 
 def test_no_file_is_told_apart_from_an_empty_one(tmp_path: Path):
     (tmp_path / "empty").write_bytes(b"")
-    assert hash_existing_file(tmp_path / "empty") == file_sha256(tmp_path / "empty") == EMPTY
+    assert hash_existing_file(tmp_path / "empty") == hash_file(tmp_path / "empty") == EMPTY
     for none in (tmp_path / "missing", tmp_path, tmp_path / "empty/below"):
         assert hash_existing_file(none) is None
     with pytest.raises(FileNotFoundError):
-        file_sha256(tmp_path / "missing")
+        hash_file(tmp_path / "missing")
 
 
 def test_the_order_of_keys_does_not_count_and_all_else_does():
-    told = json_sha256({"a": [1, 2.5, None], "ü": {"b": True, "c": "x"}})
-    assert told == json_sha256({"ü": {"c": "x", "b": True}, "a": [1, 2.5, None]})
+    told = hash_json({"a": [1, 2.5, None], "ü": {"b": True, "c": "x"}})
+    assert told == hash_json({"ü": {"c": "x", "b": True}, "a": [1, 2.5, None]})
     assert told == "e09387e09f9ef93dace9459426c8bdac91ce64b3dabcc2c8468873c619aadf19"
-    assert json_sha256([1, 2]) != json_sha256([2, 1])
+    assert hash_json([1, 2]) != hash_json([2, 1])

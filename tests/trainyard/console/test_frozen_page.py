@@ -12,7 +12,7 @@ from markupsafe import Markup
 from trainyard.common.errors import ServiceError
 from trainyard.console import frozen_page
 from trainyard.console.account_cache import Account, Snapshot
-from trainyard.console.app_hooks import METRICS, Panel, read_panels
+from trainyard.console.app_hooks import METRICS, Panel, render_panels
 from trainyard.console.pages.run import RunData, build_overview
 from trainyard.runs.execution import Step
 from trainyard.runs.run_display import build_metrics_table
@@ -109,16 +109,16 @@ def test_a_reason_cannot_smuggle_markup_into_the_page():
 class Jobs:
     """An execution with the metrics of its training jobs."""
 
-    def training_job(self, name: str) -> dict:
+    def describe_training_job(self, name: str) -> dict:
         return {"FinalMetricDataList": [{"MetricName": f"{name}:<loss>", "Value": 0.125}]}
 
 
 def test_the_metrics_of_any_training_job_are_shown_and_nothing_where_there_are_none():
     job = {"TrainingJob": {"Arn": "arn:aws:sagemaker:us-east-1:1:training-job/mine"}}
     steps = {"Fit": step("Fit", metadata=job), "Other": step("Other")}
-    [html] = read_panels([METRICS], Jobs(), steps)
+    [html] = render_panels([METRICS], Jobs(), steps)
     assert "mine:&lt;loss&gt;" in html and "0.125" in html and "Fit" in html
-    assert read_panels([METRICS], Jobs(), {"Other": step("Other")}) == ("",)
+    assert render_panels([METRICS], Jobs(), {"Other": step("Other")}) == ("",)
     with console.capture() as capture:
         console.print(build_metrics_table(Jobs(), steps))
     assert capture.get().split() == ["training", "metric", "value", "Fit", "mine:<loss>", "0.125"]
@@ -128,7 +128,7 @@ def test_a_name_that_two_panels_read_is_read_once():
     reads = []
     panels = [Panel(reads={"x": lambda *_: reads.append(1) or 7}, html=str)
                 for _ in range(2)]  # fmt: skip
-    assert read_panels(panels, None, {}) == ("{'x': 7}",) * 2 and reads == [1]
+    assert render_panels(panels, None, {}) == ("{'x': 7}",) * 2 and reads == [1]
 
 
 def test_a_failing_write_leaves_the_old_page(tmp_path: Path):

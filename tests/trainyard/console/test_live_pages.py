@@ -36,11 +36,11 @@ def test_what_is_read_in_the_background_or_could_not_be_read_is_asked_for_again(
     with create_console_app(account, "key").test_request_context("/"):
         from flask import g
 
-        assert account.read_later("key", read, "not yet") == "not yet" and g.unfinished
+        assert account.read_in_background("key", read, "not yet") == "not yet" and g.unfinished
         go.set()
-        until(lambda: account.read_later("key", read, "not yet") == "read")
+        until(lambda: account.read_in_background("key", read, "not yet") == "read")
     assert calls == [True]
-    assert Account("us-east-1", patient=True).read_later("key", read, "not yet") == "read"
+    assert Account("us-east-1", patient=True).read_in_background("key", read, "not yet") == "read"
 
     def raise_service_error() -> str:
         raise ServiceError("not now")

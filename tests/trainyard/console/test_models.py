@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.trainyard.emulator.harness import IMAGE, Cloud
-from trainyard.console.outcomes import group_and_version
+from trainyard.console.outcomes import split_package_arn
 from trainyard.console.pages import models
 
 FOREIGN = "999988887777.dkr.ecr.eu-west-1.amazonaws.com/somebodys@sha256:" + "a" * 64
@@ -97,4 +97,4 @@ def test_a_group_of_many_versions_shows_the_newest(registry: Cloud, client, monk
     ],
 )
 def test_the_place_of_a_package_is_in_its_arn(arn: str, place: tuple[str, str]):
-    assert group_and_version(arn) == place
+    assert split_package_arn(arn) == place

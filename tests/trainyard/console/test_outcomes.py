@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 from tests.trainyard.console.looking import faults
 from tests.trainyard.console.test_models import spec
 from tests.trainyard.emulator.harness import IMAGE, Cloud, process_step, train_step
-from trainyard.console.account_cache import Account, run_title
+from trainyard.console.account_cache import Account, format_run_title
 from trainyard.console.outcomes import Outcome, defer_judgement, read_outcome, sort_by_importance
 
 pytestmark = pytest.mark.long
@@ -81,10 +81,10 @@ def test_without_a_model_it_is_the_metric_of_the_training_and_it_has_a_cost(clou
 
 def test_a_run_is_called_what_people_called_it_else_by_pipeline_and_time():
     when = datetime(2026, 11, 29, 12, tzinfo=UTC)
-    assert run_title("p", "my-run", when, "abc") == "my-run"
+    assert format_run_title("p", "my-run", when, "abc") == "my-run"
     for unnamed in ("", "abc", "execution-1795529872736"):
-        assert run_title("p", unnamed, when, "abc") == f"p {when.astimezone():%d %b %H:%M}"
-    assert run_title("p", "", None, "abc") == "abc"
+        assert format_run_title("p", unnamed, when, "abc") == f"p {when.astimezone():%d %b %H:%M}"
+    assert format_run_title("p", "", None, "abc") == "abc"
 
 
 def test_the_list_shows_outcomes_as_soon_as_they_are_read(outcomes, page):

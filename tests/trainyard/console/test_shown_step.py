@@ -34,7 +34,7 @@ class Listed(Account):
         super().__init__()
         self.names = list(names)
 
-    def ask(self, operation: str, seconds: Any = None, **request: Any) -> dict[str, Any]:
+    def call_sagemaker(self, operation: str, seconds: Any = None, **request: Any) -> dict[str, Any]:
         return {"TrainingJobSummaries": [{"TrainingJobName": name} for name in self.names[::-1]]}
 
 

@@ -16,7 +16,7 @@ from botocore import credentials, session, utils
 from botocore.configprovider import BOTOCORE_DEFAUT_SESSION_VARIABLES
 
 from tests.conftest import CHECKOUT
-from trainyard.emulator.client_environment import list_foreign_variables, prepare_environment
+from trainyard.emulator.client_environment import list_conflicting_variables, prepare_environment
 from trainyard.emulator.sagemaker.jobs.container_images import explain_unusable_image
 from trainyard.emulator.server import serve_emulator
 
@@ -67,7 +67,7 @@ def test_every_variable_of_botocore_is_ours_or_foreign_or_known_to_be_harmless(p
     kept = (
         names
         - proxied_environment.keys()
-        - set(list_foreign_variables(dict.fromkeys(names, "x"), proxied_environment))
+        - set(list_conflicting_variables(dict.fromkeys(names, "x"), proxied_environment))
     )
     assert kept == HARMLESS
 
@@ -77,7 +77,7 @@ def test_real_credentials_and_endpoints_are_foreign_and_harmless_settings_are_no
 ):
     real = ["AWS_ENDPOINT_URL_S3", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_SESSION_TOKEN"]
     outer = dict.fromkeys([*real, "AWS_ACCESS_KEY_ID", "AWS_CA_BUNDLE", "AWS_PAGER", "HOME"], "x")
-    assert list_foreign_variables(outer, proxied_environment) == real
+    assert list_conflicting_variables(outer, proxied_environment) == real
 
 
 REAL = "https://elsewhere.example"
@@ -140,7 +140,7 @@ def hostile(tmp_path: Path) -> dict[str, str]:
 def test_nothing_of_the_user_leads_a_client_to_the_real_aws(tmp_path: Path, hostile: dict):
     outer = {**os.environ, **hostile}
     with serve_emulator(tmp_path / "aws") as endpoint:
-        unset = list_foreign_variables(outer, endpoint.env)
+        unset = list_conflicting_variables(outer, endpoint.env)
         inner = {k: v for k, v in outer.items() if k not in unset} | endpoint.env
         done = subprocess.run(
             [sys.executable, "-c", ASK],

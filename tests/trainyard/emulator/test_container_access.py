@@ -105,7 +105,7 @@ def test_credentials_count_with_their_token_only_and_only_where_they_are_asked_f
     for token in ([], ["another"]):
         with pytest.raises(ClientError, match="InvalidClientTokenId"):
             find_caller_arn(*token)
-    keys.take_back(loan)
+    keys.revoke_loan(loan)
 
 
 @needs_namespaces

@@ -108,9 +108,9 @@ def test_no_truncation_keeps_the_rest_from_being_read(
     path = sorted(copy.glob(pattern))[0]
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * cut)] + end)
-    damaged_state.set_aside(copy)
+    damaged_state.set_aside_damaged_documents(copy)
     References(copy)  # which reads all of it
-    damaged_state.set_aside(copy)  # what is left can be read
+    damaged_state.set_aside_damaged_documents(copy)  # what is left can be read
 
 
 def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
@@ -119,7 +119,7 @@ def test_a_damaged_function_takes_its_code_along(tmp_path: Path):
     code.parent.mkdir(parents=True)
     code.write_text("pass")
     (tmp_path / "functions/f/function.json").write_text("{")
-    damaged_state.set_aside(tmp_path)
+    damaged_state.set_aside_damaged_documents(tmp_path)
     assert (tmp_path / "damaged/functions/f/code-1/main.py").read_text() == "pass"
     assert not (tmp_path / "functions/f").exists()
 
@@ -153,7 +153,7 @@ def test_damaged_credentials_are_a_message(tmp_path: Path):
 
 def test_a_place_that_cannot_be_written_is_a_message():
     with pytest.raises(EmulatorError, match="cannot store the emulator's state.*--state"):
-        damaged_state.check_writable(Path("/proc/trainyard"))
+        damaged_state.prepare_state_directory(Path("/proc/trainyard"))
 
 
 def test_a_damaged_line_of_a_log_is_shown_and_hides_no_other(state: Path, tmp_path: Path):
@@ -174,14 +174,14 @@ def test_a_damaged_line_of_a_log_is_shown_and_hides_no_other(state: Path, tmp_pa
 
 
 def test_what_has_ended_while_the_disk_was_full_has_ended(tmp_path: Path, monkeypatch):
-    full, write = threading.Event(), atomic_file.write
+    full, write = threading.Event(), atomic_file.write_file
 
     def refusing(path: Path, *parts: str | bytes | memoryview) -> None:
         if full.is_set():
             raise OSError(errno.ENOSPC, "No space left on device")
         write(path, *parts)
 
-    monkeypatch.setattr(atomic_file, "write", refusing)
+    monkeypatch.setattr(atomic_file, "write_file", refusing)
     with cloud(tmp_path / "aws") as aws:
         gate = Gate(aws)
         aws.create("p", [process_step("work", gate.wait)])

@@ -25,7 +25,7 @@ from tests.trainyard.emulator.harness import (
     train_step,
 )
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import Answer, decide_equality
+from trainyard.equality.static_comparison import EqualityResult, decide_equality
 from trainyard.language.definition_document import iter_steps
 from trainyard.validate import check_definition
 
@@ -437,7 +437,7 @@ def edit_definition(seed: int, kind: str) -> tuple[Document, Document, list[str]
 
 def decide_edited_equality(
     seed: int, kind: str, files: dict[str, Path], *, static: bool
-) -> tuple[Answer, str]:
+) -> tuple[EqualityResult, str]:
     """Return what the verb answers about the seed's two definitions, and the names of the edits."""
     first, second, names = edit_definition(seed, kind)
     sides = [first, second]

@@ -20,7 +20,7 @@ from tests.trainyard.equality.edits import (
 )
 from trainyard.equality.normal_form import remove_defaults
 from trainyard.equality.observed_run import Setting
-from trainyard.equality.static_comparison import Answer, decide_equality
+from trainyard.equality.static_comparison import EqualityResult, decide_equality
 
 pytestmark = pytest.mark.long
 ONCE = pipeline([process_step("Make", "true")])
@@ -31,7 +31,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return write_input_files(tmp_path_factory.mktemp("s3"))
 
 
-def static(first: dict, second: dict, **given: str) -> Answer:
+def static(first: dict, second: dict, **given: str) -> EqualityResult:
     return decide_equality(first, second, Setting({}, given), static=True)
 
 

@@ -14,7 +14,7 @@ ROW = {"gpu": "H100", "gpus": 8, "layers": 16, "hidden": 2048, "shard": "full", 
 
 def answer(line: object) -> dict:
     text = line if isinstance(line, str) else json.dumps(line)
-    return next(question.iter_answers([text]))
+    return next(question.iter_predictions([text]))
 
 
 def test_each_figure_has_its_interval():
@@ -56,12 +56,12 @@ def test_a_wrong_row_is_answered_by_what_is_wrong(line: object, says: str):
 def test_a_line_for_a_line(tmp_path):
     path, out = tmp_path / "rows.jsonl", io.StringIO()
     path.write_text(f"{json.dumps(ROW)}\n\n{{}}\n{json.dumps(ROW)}\n")
-    assert not question.answer_file(path, out)
+    assert not question.predict_file(path, out)
     found = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [one["line"] for one in found] == [1, 3, 4]
     assert ["error" in one for one in found] == [False, True, False]
     with pytest.raises(RecipeError, match="cannot be read"):
-        question.answer_file(tmp_path / "none.jsonl", out)
+        question.predict_file(tmp_path / "none.jsonl", out)
 
 
 def test_a_pipeline_without_accumulation_has_as_many_micro_batches_as_ranks():

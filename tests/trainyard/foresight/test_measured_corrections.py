@@ -66,9 +66,11 @@ def test_the_median_lies_between_what_was_shipped_and_what_was_measured(ratios: 
 
 def test_a_device_that_was_measured_is_foreseen_as_it_was():
     shipped = predict_step_time(SETTING)
-    assert Calibration().time(SETTING) == shipped  # nothing was measured, or another device
-    assert Calibration((make_measurement(2, setting=OTHER),)).time(SETTING) == shipped
-    slower = Calibration((make_measurement(1.5), make_measurement(1.5, "two"))).time(SETTING)
+    assert Calibration().predict_time(SETTING) == shipped  # nothing was measured, or another device
+    assert Calibration((make_measurement(2, setting=OTHER),)).predict_time(SETTING) == shipped
+    slower = Calibration((make_measurement(1.5), make_measurement(1.5, "two"))).predict_time(
+        SETTING
+    )
     by = slower.step_seconds.p50 / shipped.step_seconds.p50
     assert 1 < by < 1.5 and slower.mfu == pytest.approx(shipped.mfu / by)
     assert sum(slower.parts.values()) == pytest.approx(slower.step_seconds.p50)
@@ -81,7 +83,7 @@ def test_a_job_counts_once():
         [make_measurement(1.1), make_measurement(1.2, "two")]
     )
     assert [each.job for each in both.trainings] == ["one", "two"]
-    assert both.count("H100-80") == 2 and both.trainings[0] == make_measurement(1.1)
+    assert both.count_runs("H100-80") == 2 and both.trainings[0] == make_measurement(1.1)
 
 
 def test_what_was_measured_is_kept_and_read_again(tmp_path: Path):

@@ -43,10 +43,10 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 ):
     """Blocks alone, as the figure has it."""
     setting = gpt(size, sequence_parallel=selective, recompute="selective" if selective else "none")
-    first = list_stages(setting, model_shapes.from_setting(setting))[0]
+    first = list_stages(setting, model_shapes.derive_shapes(setting))[0]
     tokens = setting.micro_batch * setting.sequence
     ((block, count),) = [pair for pair in first.units if pair[0].name == "block"]
-    kept = block.kept[setting.recompute].on(8, sequence_parallel=selective)
+    kept = block.kept[setting.recompute].compute_rank_bytes(8, sequence_parallel=selective)
     assert kept * count * first.flight * tokens / GIB == gib
 
 
@@ -54,7 +54,7 @@ def test_the_first_stage_keeps_what_figure_1_of_korthikanti_shows(
 def test_states_are_those_of_figure_1(size: str, gib: float):
     """18 bytes of each weight of the blocks' matrices; embeddings and biases are not in it."""
     setting = gpt(size)
-    block = model_shapes.from_setting(setting).units[1]
+    block = model_shapes.derive_shapes(setting).units[1]
     matrices = bare(int(block.matmul_flops) // 2, 1)
     stage = Stage(0, ((matrices, block.count / setting.pipeline),), None, 1, 0)
     found = compute_model_state_bytes(setting, stage)
@@ -105,7 +105,7 @@ def test_states_are_those_of_zero(shard: str, expected: float):
     """Rajbhandari et al. 2020, figure 1: 16-bit gradients, Adam in float32."""
     given = {"gpus": 8, "layers": 4, "hidden": 256, "shard": shard, "gradient_dtype": "fp16"}
     setting = Setting.model_validate(LLAMA | {"kv_heads": 0} | given)
-    model = model_shapes.from_setting(setting)
+    model = model_shapes.derive_shapes(setting)
     states = compute_model_state_bytes(setting, list_stages(setting, model)[0])
     total = states.parameters + states.gradients + states.optimizer
     assert total / model.parameters == pytest.approx(expected)
@@ -119,7 +119,7 @@ def test_stages_share_all_blocks_and_begin_no_more_than_there_is(
     given = {"gpus": 4, "pipeline": 4, "layers": 30, "hidden": 1024, "kv_heads": 0}
     given |= {"accumulation": accumulation, "interleave": interleave}
     setting = Setting.model_validate(LLAMA | given)
-    first, second, last = list_stages(setting, model_shapes.from_setting(setting))
+    first, second, last = list_stages(setting, model_shapes.derive_shapes(setting))
     count = [dict((unit.name, n) for unit, n in stage.units) for stage in (first, second, last)]
     assert count[0]["block"] + 2 * count[1]["block"] + count[2]["block"] == 30
     assert first.flight >= second.flight >= last.flight >= min(1, accumulation)

@@ -79,18 +79,18 @@ def count_sent_bytes(cast: int) -> float:
 
 def test_weights_gathered_in_float8_are_as_many_bytes_as_the_engine_counts():
     wide, narrow = (
-        step_time.from_setting(Setting(**LLAMA, precision="fp8", float8_gather=asked)).exchange
+        step_time.compute_work(Setting(**LLAMA, precision="fp8", float8_gather=asked)).exchange
         for asked in (False, True)
     )
     assert narrow / wide == pytest.approx(count_sent_bytes(7) / count_sent_bytes(0), rel=2e-3)
     plain, asked = (
-        step_time.from_setting(Setting(**LLAMA, float8_gather=one)) for one in (False, True)
+        step_time.compute_work(Setting(**LLAMA, float8_gather=one)) for one in (False, True)
     )
     assert plain == asked  # in 16 bits
 
 
 def test_mfu_does_not_count_the_gradients_of_frozen_weights():
-    every = step_time.from_setting(Setting(**LLAMA)).flops
-    adapters = step_time.from_setting(Setting(**LLAMA, lora_rank=8)).flops
+    every = step_time.compute_work(Setting(**LLAMA)).flops
+    adapters = step_time.compute_work(Setting(**LLAMA, lora_rank=8)).flops
     matrices = LAYERS * (4 * WIDTH * WIDTH + 3 * WIDTH * FFN) + WIDTH * VOCAB
     assert every - adapters == pytest.approx(2 * matrices, rel=0.02)

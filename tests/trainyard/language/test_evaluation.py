@@ -19,7 +19,7 @@ from trainyard.language.evaluation import (
     iter_unknowns,
     join_values,
 )
-from trainyard.language.expressions import ExpressionError, as_text
+from trainyard.language.expressions import ExpressionError, format_join_value
 from trainyard.permissions.statements import Values
 from trainyard.plan.cache_prediction import STAND_IN_PREFIX, History, NextScope, PastScope, Run
 
@@ -104,7 +104,7 @@ def agree(known: Any, real: Any) -> bool:
     if isinstance(known, Unknown):
         parts = known.parts or (known,)
         wanted = "".join(re.escape(p) if isinstance(p, str) else ".*" for p in parts)
-        return bool(re.fullmatch(wanted, as_text(real), re.DOTALL))
+        return bool(re.fullmatch(wanted, format_join_value(real), re.DOTALL))
     if isinstance(known, str) and STAND_IN_PREFIX in known:
         return isinstance(real, str)
     if isinstance(known, list):
@@ -135,7 +135,7 @@ def test_with_parameters_alone_every_tool_knows_what_the_run_does(value: Any) ->
     ]
     assert known == [real] * 4
     if not isinstance(real, list | dict):
-        assert POLICY.resolve_text(value, "x") == as_text(real)
+        assert POLICY.resolve_text(value, "x") == format_join_value(real)
 
 
 def test_an_unknown_value_says_why_and_keeps_what_is_known() -> None:

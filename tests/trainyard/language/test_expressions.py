@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.language.evaluation import evaluate_value, read_json
+from trainyard.language.evaluation import evaluate_value, extract_json_value
 from trainyard.language.expressions import (
     ExpressionError,
     Reference,
@@ -46,10 +46,10 @@ class World:
         return look_up_path(self.steps[step], path, step)
 
     def property_file(self, step: str, name: str, path: str) -> Any:
-        return read_json(self.files[step, name], path, name)
+        return extract_json_value(self.files[step, name], path, name)
 
     def s3_file(self, uri: str, path: str) -> Any:
-        return read_json(self.files[uri], path, uri)
+        return extract_json_value(self.files[uri], path, uri)
 
 
 def paths_of(document: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainyard.language.step_types import NESTED_KEYS, STEP_TYPES, step_type
-from trainyard.validate.step_properties import service_shapes
+from trainyard.language.step_types import NESTED_KEYS, STEP_TYPES, get_step_type
+from trainyard.validate.step_properties import load_service_shapes
 
 
 def test_it_has_every_type_of_the_sdk():
@@ -21,7 +21,7 @@ def test_it_has_every_type_of_the_sdk():
 
 @pytest.mark.parametrize("kind", STEP_TYPES.values(), ids=list(STEP_TYPES))
 def test_an_entry_names_what_there_is(kind):
-    shapes = service_shapes(kind.service)
+    shapes = load_service_shapes(kind.service)
     named = [kind.request, kind.describe, kind.listing, *sum(kind.variants.values(), ())]
     assert {name for name in named if name} <= set(shapes)
     members = shapes[kind.request]["members"] if kind.request else kind.arguments.get("members", {})
@@ -35,10 +35,15 @@ def test_an_entry_names_what_there_is(kind):
 
 @pytest.mark.parametrize("kind", STEP_TYPES.values(), ids=list(STEP_TYPES))
 def test_its_metadata_are_told_under_that_name(kind):
-    told = service_shapes("sagemaker")["PipelineExecutionStepMetadata"]["members"]
+    told = load_service_shapes("sagemaker")["PipelineExecutionStepMetadata"]["members"]
     assert kind.metadata_key in told
 
 
 def test_what_is_no_type_has_nothing():
-    assert step_type("Trainning") == step_type(None) == step_type({}) != step_type("Training")
+    assert (
+        get_step_type("Trainning")
+        == get_step_type(None)
+        == get_step_type({})
+        != get_step_type("Training")
+    )
     assert set(NESTED_KEYS) == {"IfSteps", "ElseSteps", "ForEachBody"}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.infrastructure.serving_roles import from_recipe
+from pipelines.infrastructure.serving_roles import build_recipe_subject
 from trainyard.permissions.pipeline_subject import Subject
 
 RECIPES = ("flights", "laptop", "mesh", "prod")
@@ -45,9 +45,9 @@ def subject() -> Callable[[str], Subject]:
     @cache
     def build_subject(name: str) -> Subject:
         if name == "mounts":
-            return from_recipe(Path("recipes/flights_xgboost.yaml"), MOUNTS)
+            return build_recipe_subject(Path("recipes/flights_xgboost.yaml"), MOUNTS)
         if name == "corners":
-            return from_recipe(Path("recipes/prod.yaml"), CORNERS)
-        return from_recipe(Path(f"recipes/{name}.yaml"), ())
+            return build_recipe_subject(Path("recipes/prod.yaml"), CORNERS)
+        return build_recipe_subject(Path(f"recipes/{name}.yaml"), ())
 
     return build_subject

@@ -20,7 +20,7 @@ from tests.trainyard.permissions import reference
 from tests.trainyard.permissions.conftest import RECIPES
 from trainyard.common.errors import DefinitionError
 from trainyard.language.step_types import STEP_TYPES
-from trainyard.permissions.pipeline_subject import Subject, from_file
+from trainyard.permissions.pipeline_subject import Subject, read_subject
 from trainyard.permissions.policy_answer import compare_policies
 from trainyard.permissions.role_template import derive_policy, list_gaps, list_roles
 from trainyard.permissions.statements import WILDCARD_REASONS, find_forced_wildcards
@@ -454,7 +454,7 @@ DEFINITIONS = sorted(Path("tests/trainyard/validate/definitions").glob("*.json")
 @pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
 def test_every_definition_of_the_sdk_has_policies_of_real_actions(path: Path):
     """Whatever its step types are; what cannot be derived is a gap and refuses nothing else."""
-    mine = from_file(path, name="demo", region="us-east-1", role=f"{ACCOUNT}/pipe")
+    mine = read_subject(path, name="demo", region="us-east-1", role=f"{ACCOUNT}/pipe")
     asked = [("pipeline", None), *(("job", role) for role in list_job_roles(mine))]
     types = {step.type for step in mine.values.steps}
     for role, job_role in asked:

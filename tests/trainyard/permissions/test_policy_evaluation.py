@@ -12,7 +12,7 @@ from trainyard.permissions.policy_documents import (
     MalformedPolicy,
     Policy,
     compile_pattern,
-    read_policy,
+    parse_policy,
 )
 from trainyard.permissions.policy_evaluation import Policies, Principal, Request, evaluate_request
 
@@ -27,7 +27,7 @@ USER = Principal(f"arn:aws:iam::{ACCOUNT}:user/ann")
 
 
 def policy(*statements: dict, version: str = "2012-10-17", name: str = "p") -> Policy:
-    return read_policy(name, {"Version": version, "Statement": list(statements)})
+    return parse_policy(name, {"Version": version, "Statement": list(statements)})
 
 
 def principal(who: str) -> Principal:
@@ -52,7 +52,7 @@ def test_as_the_guide_says(example: dict, case: dict):
     request = Request(
         principal(who), case["do"], case.get("to", "*"), values, owner=case.get("owner", "")
     )
-    policies = Policies(**several, **kinds, must_name=example.get("must_name", False))
+    policies = Policies(**several, **kinds, needs_resource_allow=example.get("must_name", False))
     decision = evaluate_request(request, policies)
     if case["is"] == "explicit":
         assert decision.sid and "with an explicit deny in a" in decision.message
@@ -175,7 +175,7 @@ def test_an_operator_that_does_not_exist_is_named():
 )
 def test_a_document_that_is_no_policy_is_refused(document, says):
     with pytest.raises(MalformedPolicy, match=says):
-        read_policy("p", document)
+        parse_policy("p", document)
 
 
 def test_the_sentence_is_awss():

@@ -16,7 +16,7 @@ from pathlib import Path
 from pipelines import definition
 from pipelines.compile.compilation import Asset, CompiledPipeline
 from pipelines.definition import build
-from pipelines.delivery.recipe_plan import describe_changed_files, with_budget
+from pipelines.delivery.recipe_plan import add_budget_check, describe_changed_files
 from pipelines.recipe.environments import resolve_account
 from pipelines.recipe.read_recipe import load_recipe
 from trainyard.foresight.interval import Spread
@@ -188,7 +188,7 @@ class Studio:
             note=self._note(wanted),
             foresee=lambda document: FORESIGHT if change.is_foreseen else {},
         )
-        return replace(with_budget(wanted, plan), drift=drift)
+        return replace(add_budget_check(wanted, plan), drift=drift)
 
     def draw(self, change: Change) -> str:
         return "".join(f"{line.plain.rstrip()}\n" for line in render_plan(self.plan(change)))

@@ -145,11 +145,11 @@ def test_where_no_limit_stands_or_only_a_run_knows_it_there_is_no_upper_bound(
 def test_what_is_foreseen_counts_where_nobody_saw_the_step(studio: Studio):
     found, _, _ = costs(studio, foresight={"Train": HOURS})
     train = found["Train"]
-    assert train.is_foreseen and train.expected_seconds == Range(3600, 14400)
+    assert train.is_predicted and train.expected_seconds == Range(3600, 14400)
     assert train.usd_expected.low == pytest.approx(2 * 7.09 + DISKS)
     assert train.usd_expected.high == pytest.approx(4 * train.usd_expected.low)
     assert train.seen == UNKNOWN  # it was not seen for that
-    assert not found["Shard"].is_foreseen and found["Shard"].expected_seconds == UNKNOWN
+    assert not found["Shard"].is_predicted and found["Shard"].expected_seconds == UNKNOWN
     unknown = costs(studio, foresight={"Train": NotForeseen("it has no GPU")})[0]["Train"]
     assert unknown.foreseen is None and unknown.expected_seconds == UNKNOWN
 

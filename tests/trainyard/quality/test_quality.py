@@ -157,7 +157,7 @@ def test_data_at_fault_are_named(tmp_path, text: str, form: dict, expected: str)
 @given(st.integers(1, 9000), st.integers(0, 5))
 def test_a_sketch_keeps_the_number_of_data_and_their_quantiles(size: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=size)
-    kept, weights = constraints.weigh_sketch(constraints.build_kll_distribution(values))
+    kept, weights = constraints.unpack_sketch(constraints.build_kll_distribution(values))
     assert weights.sum() == size
     assert all(
         len(level) <= constraints.K

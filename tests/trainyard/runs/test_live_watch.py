@@ -91,5 +91,5 @@ def test_a_file_is_looked_for_in_a_step_that_has_no_outputs(cloud: Cloud):
     cloud.wait_for_execution(arn)
     with apply_environment(cloud.endpoint.env):
         execution = Execution(arn)
-        [gate] = execution.steps()
+        [gate] = execution.list_steps()
         assert execution.read_output_json(gate, "gate", "gate.json") is None

@@ -14,7 +14,7 @@ from trainyard.foresight.setting import Setting
 from trainyard.foresight.step_time import predict_step_time
 from trainyard.runs import training_speed
 from trainyard.runs.execution import Step
-from trainyard.runs.training_speed import measure_trainings
+from trainyard.runs.training_speed import iter_measurements
 
 SETTING = Setting(gpu="H100-80", gpus=8, layers=32, hidden=4096)
 LINES = [
@@ -33,22 +33,22 @@ class Run:
     def __init__(self, lines: list[str], status: str = "Succeeded", kind: str = "TrainingJob"):
         self.lines, self.status, self.kind = lines, status, kind
 
-    def steps(self) -> list[Step]:
+    def list_steps(self) -> list[Step]:
         job = {self.kind: {"Arn": "arn:x/job-1"}}
         told = {"started": None, "ended": None, "reason": "", "cached": False}
         return [Step(name="Train", title="Train", status=self.status, metadata=job, **told)]
 
-    def training_job(self, name: str) -> dict[str, Any]:
+    def describe_training_job(self, name: str) -> dict[str, Any]:
         definitions = [{"Name": n, "Regex": r} for n, r in METRICS]
         spec = {"MetricDefinitions": definitions}
         return {"TrainingJobArn": f"arn:{name}", "AlgorithmSpecification": spec}
 
-    def all_lines(self, step: Step) -> Iterator[str]:
+    def iter_lines(self, step: Step) -> Iterator[str]:
         return iter(self.lines)
 
 
 def list_measurements(run: Run, of=lambda job: SETTING) -> list[Measurement | str]:
-    return list(measure_trainings(run, of))  # type: ignore[arg-type]
+    return list(iter_measurements(run, of))  # type: ignore[arg-type]
 
 
 def test_the_median_of_a_log_counts_without_its_first_line():
@@ -80,7 +80,7 @@ def learn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(training_speed, "list_executions", lambda region: [*RUNS])
     place = tmp_path / "calibration.json"
     return lambda which: list(
-        training_speed.calibrate_forecasts(which, lambda job: SETTING, path=place)
+        training_speed.calibrate_predictions(which, lambda job: SETTING, path=place)
     )
 
 
@@ -88,7 +88,9 @@ def test_executions_move_what_is_foreseen_and_a_job_counts_once(learn, tmp_path:
     said = learn("all")
     place = tmp_path / "calibration.json"
     shipped = predict_step_time(SETTING).step_seconds.p50
-    corrected = measured_corrections.read_measured_runs(place).time(SETTING).step_seconds.p50
+    corrected = (
+        measured_corrections.read_measured_runs(place).predict_time(SETTING).step_seconds.p50
+    )
     assert min(shipped, 1.52) < corrected < max(shipped, 1.52)
     [told] = [line for line in said if "a step on" in line]
     assert "1.52 s a step on 8 × H100-80 (3 lines)" in told and str(place) in said[-1]

@@ -15,10 +15,10 @@ from trainyard.language.expressions import resolve_parameters
 from trainyard.runs import run_differences
 from trainyard.runs.run_differences import (
     build_parameter_fields,
+    collect_step_inputs,
     compare_versions,
     make_comparison_key,
     split_code_and_data,
-    step_inputs,
 )
 
 
@@ -137,7 +137,7 @@ def test_names_of_the_run_say_nothing():
 
 def _resolve_inputs(document: dict[str, Any], texts: dict[str, str], job: dict[str, Any]):
     step = next(iter_steps(document["Steps"]))
-    return step_inputs(step, resolve_parameters(document, texts), job)
+    return collect_step_inputs(step, resolve_parameters(document, texts), job)
 
 
 def test_a_step_is_told_with_its_runs_values_and_what_others_made_by_name():

@@ -18,12 +18,12 @@ class Training:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def training_job(self, name: str) -> dict:
+    def describe_training_job(self, name: str) -> dict:
         metrics = {"train:loss": 2.5, "train:step": self.now * 2, "train:speed": 7.0}
         entries = [{"MetricName": name, "Value": value} for name, value in metrics.items()]
         return {"FinalMetricDataList": entries if self.now else []}
 
-    def last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
+    def read_last_lines(self, step: Step, count: int) -> dict[str, list[str]]:
         return {"algo-1": ["Installing requirements"]}
 
 
@@ -71,9 +71,9 @@ def test_another_job_of_the_emulator_shows_the_end_of_its_log(emulator, tmp_path
     alive = SignsOfLife(Display(), clock=lambda: now)
     with apply_environment(emulator.env):
         execution = Execution(arn)
-        list(alive.iter_quiet_steps(execution, execution.steps()))
+        list(alive.iter_quiet_steps(execution, execution.list_steps()))
         now, texts = INTERVAL_S, []
         while not texts or texts[-1] != "counted 7 rows":
             now += INTERVAL_S
-            texts += [text for _, text in alive.iter_quiet_steps(execution, execution.steps())]
+            texts += [text for _, text in alive.iter_quiet_steps(execution, execution.list_steps())]
     cloud.sm.stop_pipeline_execution(PipelineExecutionArn=arn, ClientRequestToken="0" * 32)

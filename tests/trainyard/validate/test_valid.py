@@ -112,8 +112,10 @@ def test_upsert_uploads_nothing_of_a_definition_that_is_wrong(monkeypatch: pytes
 def test_a_botocore_older_than_a_step_type_is_said_and_refuses_nothing(monkeypatch):
     """Botocore 1.40 has no CreateJob: validate ended with a KeyError."""
     newer = ("CreateJobRequest", "DescribeJobResponse")
-    known = {k: v for k, v in step_properties.service_shapes("sagemaker").items() if k not in newer}
-    monkeypatch.setattr(step_properties, "service_shapes", lambda service: known)
+    known = {
+        k: v for k, v in step_properties.load_service_shapes("sagemaker").items() if k not in newer
+    }
+    monkeypatch.setattr(step_properties, "load_service_shapes", lambda service: known)
     document = load("job")
     [job] = [step for step in document["Steps"] if step["Type"] == "Job"]
     reference = {"Get": f"Steps.{job['Name']}.JobArn"}

@@ -205,7 +205,9 @@ def locate_method(workload: Any, *methods: str) -> str:
     is.
     """
     own_methods = [
-        name for name in methods if _is_own(_find_source_file(getattr(type(workload), name, None)))
+        name
+        for name in methods
+        if _is_workload_file(_find_source_file(getattr(type(workload), name, None)))
     ]
     method = (own_methods or methods)[0]
     try:
@@ -222,7 +224,7 @@ def locate_error(error: BaseException) -> str:
     If there is none, return the innermost line of all.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own_frames = [frame for frame in frames if _is_own(frame.filename)]
+    own_frames = [frame for frame in frames if _is_workload_file(frame.filename)]
     frame = (own_frames or list(frames))[-1]
     return f"{shorten_path(frame.filename)}:{frame.lineno} {frame.name}()"
 
@@ -246,12 +248,12 @@ def _check_rule(trial: Trial, rule: Rule) -> Verdict:
     except NotChecked as reason:
         return Verdict(rule, (), str(reason))
     except Exception as error:  # any exception of the workload's code is a fault
-        if _is_ours(error.__traceback__):
+        if _is_own_defect(error.__traceback__):
             raise
         return Verdict(rule, [Fault(format_error(error), locate_error(error), rule.fix)])
 
 
-def _is_ours(trace: TracebackType | None) -> bool:
+def _is_own_defect(trace: TracebackType | None) -> bool:
     """Return whether all of an error's frames are in this package, so that it is our own defect."""
     names = [Path(frame.filename) for frame in traceback.extract_tb(trace)]
     return all(name.is_relative_to(Path(__file__).parent) for name in names)
@@ -261,7 +263,7 @@ def _find_source_file(function: Any) -> str:
     return getattr(getattr(function, "__code__", None), "co_filename", "")
 
 
-def _is_own(file: str) -> bool:
+def _is_workload_file(file: str) -> bool:
     """Return whether a file belongs to a workload: not to Python, to an installed package or to
     the training.
     """

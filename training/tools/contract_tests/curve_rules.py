@@ -89,7 +89,7 @@ def check_resume(trial: Trial) -> Iterator[Fault]:
     needs=("runs", "trains"),
 )
 def check_strategies(trial: Trial) -> Iterator[Fault]:
-    names = _list_supported(trial)
+    names = _list_supported_strategies(trial)
     results = _run_ranks(trial, tuple(names))
     yield from _check_errors(results)
     single_losses = _run_first(trial)["whole"]["losses"]
@@ -115,7 +115,7 @@ def check_strategies(trial: Trial) -> Iterator[Fault]:
             )
 
 
-def _list_supported(trial: Trial) -> list[str]:
+def _list_supported_strategies(trial: Trial) -> list[str]:
     """Return the strategies that the workload declares to support."""
     config = trial.spec.config.model_validate(dict(trial.settings))
     # If the training depends on the micro-batch, a split changes it.
@@ -141,7 +141,7 @@ def _run_first(trial: Trial) -> Results:
             stop_at=SAVED_STEP,
         ),
     ]
-    return _run(trial, "first", cases, [{}])
+    return _run_cases(trial, "first", cases, [{}])
 
 
 @cache
@@ -151,7 +151,7 @@ def _run_second(trial: Trial) -> Results:
         Case("resumed", SETTINGS, str(_create_work_folder(trial) / "interrupted")),
         Case("again", SETTINGS, str(_create_work_folder(trial) / "again")),
     ]
-    return _run(trial, "second", cases, [{}], seed=2)
+    return _run_cases(trial, "second", cases, [{}], seed=2)
 
 
 @cache
@@ -168,10 +168,10 @@ def _run_ranks(trial: Trial, names: Sequence[str]) -> Results:
     ]
     meeting = {"MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "WORLD_SIZE": "2"}
     ranks = [meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2)]
-    return _run(trial, "ranks", cases, ranks)
+    return _run_cases(trial, "ranks", cases, ranks)
 
 
-def _run(
+def _run_cases(
     trial: Trial, name: str, cases: list[Case], ranks: list[dict[str, str]], *, seed: int = 1
 ) -> Results:
     """Run the cases; return rank 0's results, or another rank's error if rank 0 raised none."""

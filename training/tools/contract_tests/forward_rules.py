@@ -208,7 +208,7 @@ def check_generators(trial: Trial) -> Iterator[Fault]:
     states = _read_foreign_states()
     model = trial.create_model()
     micro = MicroBatches(model, SEED, SAMPLES)
-    micro.step(0, torch.device("cpu"))
+    micro.begin_step(0, torch.device("cpu"))
     micro.begin(0)
     before = torch.get_rng_state()
     compute_loss(trial.shared_workload, model, trial.make_batch())

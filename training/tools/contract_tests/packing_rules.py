@@ -17,8 +17,8 @@ NOT_OWN = ("frozen", "<string>", "site-packages")
 TORCHLESS_SCRIPT = """
 import sys
 sys.modules["torch"] = None
-from training.workloads import load_packing, read_settings
-load_packing(sys.argv[1], read_settings(sys.argv[2]))
+from training.workloads import load_packing, parse_settings
+load_packing(sys.argv[1], parse_settings(sys.argv[2]))
 """
 
 

@@ -54,7 +54,7 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
         for name, value in vars(module).items():
             if name in INTERNAL or name.startswith("_"):
                 continue
-            for member in _find_hidden(value):
+            for member in _iter_hidden_weights(value):
                 if id(member) in registered_ids:
                     continue
                 kind = "layer" if isinstance(member, nn.Module) else "weight"
@@ -66,27 +66,27 @@ def check_registration(trial: Trial) -> Iterator[Fault]:
                 break
 
 
-def _find_hidden(value: Any) -> Iterator[nn.Module | Tensor]:
+def _iter_hidden_weights(value: Any) -> Iterator[nn.Module | Tensor]:
     """Yield the weights and layers in the value of a plain attribute."""
     if isinstance(value, nn.Module) or (isinstance(value, Tensor) and value.requires_grad):
         yield value
     elif isinstance(value, Mapping):
-        yield from (member for inner in value.values() for member in _find_hidden(inner))
+        yield from (member for inner in value.values() for member in _iter_hidden_weights(inner))
     elif isinstance(value, list | tuple):
-        yield from (member for inner in value for member in _find_hidden(inner))
+        yield from (member for inner in value for member in _iter_hidden_weights(inner))
 
 
 @rule("state is saved", "what a training step changes is in state_dict()")
 def check_saved_state(trial: Trial) -> Iterator[Fault]:
     workload = trial.create_workload()
     model = trial.create_model(workload)
-    before = _copy_unsaved(model, workload)
+    before = _copy_unsaved_values(model, workload)
     solver = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], 1e-3)
     for _ in range(2):
         torch.manual_seed(SEED)
         compute_loss(workload, model, trial.make_batch())[1].backward()
         solver.step()
-    after = _copy_unsaved(model, workload)
+    after = _copy_unsaved_values(model, workload)
     for name in after:
         if name not in before or not _is_equal(before[name], after[name]):
             yield Fault(
@@ -97,7 +97,7 @@ def check_saved_state(trial: Trial) -> Iterator[Fault]:
             )
 
 
-def _copy_unsaved(model: nn.Module, workload: Any) -> dict[str, Any]:
+def _copy_unsaved_values(model: nn.Module, workload: Any) -> dict[str, Any]:
     """Return copies of the attributes and buffers that ``state_dict`` does not contain."""
     values = {f"workload.{n}": v for n, v in vars(workload).items() if _is_plain(v)}
     for path, module in model.named_modules():
@@ -141,7 +141,7 @@ def check_export(trial: Trial) -> Iterator[Fault]:
         artifact.save_artifact(
             Path(name), LocalWeights(state), trial.shared_workload, description, []
         )
-        workload, reopened_model, _ = artifact.open_artifact(Path(name))
+        workload, reopened_model, _ = artifact.load_artifact(Path(name))
     with switch_mode(model, training=False), torch.no_grad():
         before, _ = compute_loss(trial.shared_workload, model, trial.make_batch())
         after, _ = compute_loss(workload, reopened_model, trial.make_batch())

@@ -21,7 +21,7 @@ from training.tools.contract_tests import (
 )
 from training.tools.contract_tests.contract import RULES, Rule, Trial, Verdict, check_rules
 from training.tools.contract_tests.packing_rules import TWICE, run_shard_jobs
-from training.workloads import load_spec, read_settings
+from training.workloads import load_spec, parse_settings
 from trainyard.common.errors import TrainyardError, suggest_nearest
 
 ORDER = (packing_rules, forward_rules, state_rules, scoring_rules, curve_rules)
@@ -64,7 +64,7 @@ def check_workload(
     Raises:
         TrainyardError: the workload is unknown, a setting is wrong, or its data cannot be read.
     """
-    config = load_spec(name).config.model_validate(read_settings(settings))
+    config = load_spec(name).config.model_validate(parse_settings(settings))
     imports = [rule for rule in select_rules(only) if rule.name == "imports"]
     other_rules = [rule for rule in select_rules(only) if rule not in imports]
     trial = Trial(name, config.model_dump(mode="json"), work / TWICE[0])

@@ -122,7 +122,7 @@ def _find_missing_fall(lines: list[Line], plan: Plan) -> Finding | None:
     falls = [_compute_fall(losses, late) for losses in (early[:FIRST], early)]
     if any(fall >= SURE * error for fall, error in falls):
         return None
-    if is_underway(lines, MOVED, plan.max_steps) or falls_steadily(
+    if is_underway(lines, MOVED, plan.max_steps) or is_falling_steadily(
         [line["loss"] for line in lines[-LATE:]]
     ):
         return None
@@ -149,7 +149,7 @@ def is_underway(lines: list[Line], enough: float, max_steps: int) -> bool:
     return fmean(ratios) * (lines[-1]["step"] - lines[0]["step"] + 1) < enough
 
 
-def falls_steadily(losses: list[float]) -> bool:
+def is_falling_steadily(losses: list[float]) -> bool:
     """Return whether a line fitted to the losses falls, by ``SURE`` standard errors."""
     if len(losses) < 3:
         return False

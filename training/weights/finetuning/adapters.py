@@ -96,6 +96,6 @@ def explain_impossible_adapters(config: TrainConfig) -> str | None:
     return None
 
 
-def read_tuning(text: str) -> Tuning:
+def parse_tuning(text: str) -> Tuning:
     """Parse the hyperparameter ``tuning``; empty if all weights are trained."""
     return parse_hyperparameter(Tuning, "tuning", text or "{}")

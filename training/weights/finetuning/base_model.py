@@ -79,9 +79,9 @@ def read_weights(
     """
     if (folder / ARCHIVE).is_file():
         return _read_archive(name, folder / ARCHIVE, uri)
-    if hugging_face_folder.is_unpacked(folder):
-        return _read_unpacked(workload, name, folder, uri, model, asked_as_folder)
-    return _read_folder(workload, name, folder, uri, model)
+    if hugging_face_folder.has_unpacked_model(folder):
+        return _read_unpacked_model(workload, name, folder, uri, model, asked_as_folder)
+    return _read_hugging_face_folder(workload, name, folder, uri, model)
 
 
 def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor]:
@@ -95,7 +95,7 @@ def _read_archive(name: str, archive: Path, uri: str | None) -> dict[str, Tensor
     return retie_weights(weights, description)
 
 
-def _read_unpacked(
+def _read_unpacked_model(
     workload: Workload,
     name: str,
     folder: Path,
@@ -166,7 +166,7 @@ def _check_same_model(
         raise DataError(f"start_from: {uri} is a different model: {'; '.join(mismatches)}")
 
 
-def _read_folder(
+def _read_hugging_face_folder(
     workload: Workload, name: str, folder: Path, uri: str | None, model: nn.Module | None
 ) -> dict[str, Tensor]:
     """Return the weights of a folder in Hugging Face's layout; check its settings and tokenizer."""

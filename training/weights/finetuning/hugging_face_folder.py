@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256, files_sha256
+from trainyard.common.hashes import combine_file_hashes, hash_file
 
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
 INDEX, SUFFIX = f"{WEIGHTS}.index.json", ".safetensors"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
-def is_folder(folder: Path) -> bool:
+def has_config(folder: Path) -> bool:
     """Return whether the folder has a config.json, as a model that is not in an archive."""
     return (folder / CONFIG).is_file()
 
@@ -56,7 +56,7 @@ def hash_folder(folder: Path) -> str:
     Raises:
         DataError: as ``list_weight_files``.
     """
-    return files_sha256({name: file_sha256(folder / name) for name in _list_files(folder)})
+    return combine_file_hashes({name: hash_file(folder / name) for name in _list_files(folder)})
 
 
 def select_files(index: Any, file_names: Collection[str]) -> list[str]:
@@ -119,7 +119,7 @@ def find_archive(folder: Path) -> Path | None:
     return archive if (archive := folder / ARCHIVE).is_file() else None
 
 
-def is_unpacked(folder: Path) -> bool:
+def has_unpacked_model(folder: Path) -> bool:
     """Return whether the folder contains a train step's model as plain files."""
     return find_archive(folder) is None and any(
         (folder / name).is_file() for name in TRAINYARD_FILES
@@ -143,10 +143,10 @@ def hash_model_files(folder: Path) -> str:
         DataError: the folder contains no model.
     """
     if archive := find_archive(folder):
-        return file_sha256(archive)
-    if is_unpacked(folder):
+        return hash_file(archive)
+    if has_unpacked_model(folder):
         return measure_model(folder)[1]
-    if is_folder(folder):
+    if has_config(folder):
         return hash_folder(folder)
     raise DataError(f"{folder}: holds neither a {ARCHIVE} nor the files of a model")
 
@@ -157,7 +157,7 @@ def measure_model(folder: Path) -> tuple[int, str]:
     A model package records them.
     """
     if archive := find_archive(folder):
-        return archive.stat().st_size, file_sha256(archive)
+        return archive.stat().st_size, hash_file(archive)
     paths = list_files(folder)
-    hashes = {name: file_sha256(path) for name, path in paths.items()}
-    return sum(path.stat().st_size for path in paths.values()), files_sha256(hashes)
+    hashes = {name: hash_file(path) for name, path in paths.items()}
+    return sum(path.stat().st_size for path in paths.values()), combine_file_hashes(hashes)

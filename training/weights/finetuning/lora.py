@@ -177,7 +177,7 @@ def write_adapters(
         "fan_in_fan_out": False,
         "inference_mode": True,
     }
-    atomic_file.write(folder / SETTINGS, json.dumps(content, indent=1))
+    atomic_file.write_file(folder / SETTINGS, json.dumps(content, indent=1))
 
 
 def read_adapters(folder: Path) -> tuple[dict[str, Tensor], float]:

@@ -232,7 +232,7 @@ def materialize_model(model: nn.Module, device: torch.device | None = None) -> n
     return model
 
 
-def describe_costly(initial_values: Mapping[str, Value]) -> str | None:
+def describe_costly_weights(initial_values: Mapping[str, Value]) -> str | None:
     """Describe the weights that cannot be computed element by element, and so take memory
     temporarily.
 
@@ -260,7 +260,7 @@ def find_recorder(model: nn.Module | None) -> Recorder | None:
 
 def _derive_value(recorder: Recorder, name: str, tensor: Tensor) -> Value:
     """Return the initial value of a tensor on meta, in the form that needs the least memory."""
-    view = recorder.view(tensor)
+    view = recorder.get_view(tensor)
     steps = recorder.find_steps(view.storage)
     if not steps and view.storage in recorder.leaves:
         value, lies = recorder.leaves[view.storage]
@@ -297,7 +297,9 @@ def _finish_recording(model: nn.Module) -> None:
     for name, tensor in list_named_tensors(model).items():
         if not recorder.has_recorded(tensor):
             raise NotRecordable(f"{name} was made on meta by the model itself")
-        first, other = tensors_by_storage.setdefault(recorder.view(tensor).storage, (name, tensor))
+        first, other = tensors_by_storage.setdefault(
+            recorder.get_view(tensor).storage, (name, tensor)
+        )
         if other is not tensor:
             raise NotRecordable(f"{name} and {first} are two tensors in one memory")
     registered_ids = {id(tensor) for _, tensor in tensors_by_storage.values()}
@@ -315,7 +317,7 @@ def _make_real(
     if isinstance(value, Tensor):
         if id(value) in registered_ids or not recorder.has_recorded(value):
             return value
-        if recorder.view(value).storage in tensors_by_storage:
+        if recorder.get_view(value).storage in tensors_by_storage:
             raise NotRecordable("an attribute is a view of a weight")
         return recorder.materialize_tensor(value)
     if type(value) in (list, tuple):
@@ -349,7 +351,9 @@ def _check_strays(recorder: Recorder, registered_ids: set[int]) -> None:
             if id(tensor) not in known_ids and recorder.has_recorded(tensor)
         ]
         return [
-            tensor for tensor in suspects if recorder.view(tensor).storage not in recorder.leaves
+            tensor
+            for tensor in suspects
+            if recorder.get_view(tensor).storage not in recorder.leaves
         ]
 
     if find_strays():

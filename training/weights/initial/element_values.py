@@ -35,7 +35,7 @@ def explain_obstacle(recorder: RecorderProtocol, target: View, steps: Sequence[S
     for step in steps:
         is_source = step.func in DRAW_FUNCTIONS or step.func in EMPTY or step.func in CONSTANT
         is_copy = step.func in COPIES or step.func in OVERWRITING
-        is_pointwise = torch.Tag.pointwise in step.func.tags and not step.draws
+        is_pointwise = torch.Tag.pointwise in step.func.tags and not step.is_random
         if not (is_source or is_copy or is_pointwise):
             return str(step.func)
         for operand in (x for x in [*step.flat, *step.makes] if isinstance(x, View)):
@@ -147,14 +147,16 @@ class ByElement:
                 # Memory that nothing has written yet counts as zeros, so that it is the same on
                 # every rank.
                 before = torch.zeros(chunk.padded_count, dtype=target.dtype)
-            pieces[target.storage] = result = self._step(step, target, chunk, {**pieces}, before)
+            pieces[target.storage] = result = self._compute_step(
+                step, target, chunk, {**pieces}, before
+            )
             if step.writes and not _is_whole(self._recorder, target, self._view):
                 pieces[target.storage] = torch.where(
                     self._build_mask(target, chunk), result, before
                 )
         return pieces[self._view.storage]
 
-    def _step(
+    def _compute_step(
         self, step: Step, target: View, chunk: Runs, pieces: dict[int, Tensor], before: Tensor
     ) -> Tensor:
         if step.func in EMPTY:

@@ -97,11 +97,11 @@ class Recorder:
     def create_leaf(self, value: Value, size: torch.Size, dtype: torch.dtype) -> Tensor:
         """Return a tensor on meta that has this value."""
         meta = torch.empty(size, dtype=dtype, device=META)
-        lies = self.view(meta)
+        lies = self.get_view(meta)
         self.leaves[lies.storage] = value, lies
         return meta
 
-    def view(self, tensor: Tensor) -> View:
+    def get_view(self, tensor: Tensor) -> View:
         """Return the view (storage and layout) of a tensor on meta."""
         storage = tensor.untyped_storage()
         number = self._numbers.setdefault(storage._cdata, len(self._storages))
@@ -135,7 +135,7 @@ class Recorder:
             if (numbers and numbers[-1] == number) or not step.changed_storages & live:
                 continue
             numbers.append(number)
-            read = step.needs(self.count_bytes)
+            read = step.list_needed_storages(self.count_bytes)
             live = (live - step.changed_storages) | read
             for source in read:
                 waiting += [-n for n in self._writers.get(source, ()) if n < number]
@@ -144,7 +144,7 @@ class Recorder:
 
     def materialize_tensor(self, tensor: Tensor) -> Tensor:
         """Return the current content of a tensor on meta."""
-        view = self.view(tensor)
+        view = self.get_view(tensor)
         steps = self.find_steps(view.storage)
         # Name its draws now, so that the weights computed from them keep the numbers that were
         # read.
@@ -212,14 +212,14 @@ class Recorder:
         ]
         args, kwargs = tree_unflatten(flat, spec)
         for tensor in iter_tensors(flat):
-            self.view(tensor)  # register the arguments before the results
+            self.get_view(tensor)  # register the arguments before the results
         storage_count = len(self._storages)
         out = func(*args, **kwargs)
-        results = [self.view(output) for output in iter_tensors(out)]
+        results = [self.get_view(output) for output in iter_tensors(out)]
         makes = [view if view.storage >= storage_count else None for view in results]
-        writes = [self.view(target) for target in _find_targets(func, args, kwargs)]
+        writes = [self.get_view(target) for target in _find_targets(func, args, kwargs)]
         if writes or any(makes):
-            recorded_args = [self.view(x) if isinstance(x, Tensor) else x for x in flat]
+            recorded_args = [self.get_view(x) if isinstance(x, Tensor) else x for x in flat]
             # The replay uses real memory.
             recorded_args = [torch.device("cpu") if x == META else x for x in recorded_args]
             step = Step(func, recorded_args, spec, writes, makes)

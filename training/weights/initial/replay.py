@@ -83,7 +83,7 @@ class Step:
         return {argument.storage for argument in self.flat if isinstance(argument, View)}
 
     @property
-    def draws(self) -> bool:
+    def is_random(self) -> bool:
         """True if the operation draws random numbers."""
         return torch.Tag.nondeterministic_seeded in self.func.tags
 
@@ -97,7 +97,7 @@ class Step:
         names = [argument.name for argument in self.func._schema.arguments]
         return dict(zip(names, args, strict=False)) | kwargs
 
-    def needs(self, bytes_of: Callable[[int], int]) -> set[int]:
+    def list_needed_storages(self, bytes_of: Callable[[int], int]) -> set[int]:
         """Return the storages whose previous content the operation needs."""
         views = [argument for argument in self.flat if isinstance(argument, View)]
         if self.func in OVERWRITING or self.func in DRAW_FUNCTIONS:
@@ -124,7 +124,7 @@ def name_draws(steps: Iterable[Step], name: str) -> None:
     A draw keeps the first name that needs it: two weights that are copies of one draw stay equal,
     and what else the model contains does not change a weight's numbers.
     """
-    for number, step in enumerate(candidate for candidate in steps if candidate.draws):
+    for number, step in enumerate(candidate for candidate in steps if candidate.is_random):
         step.key = step.key or (f"{name}#{number}" if number else name)
 
 
@@ -181,7 +181,7 @@ def _run_step(recorder: RecorderProtocol, step: Step, real: Any) -> list[Tensor]
     """Run a step on real tensors; return its results that are tensors."""
     flat = [real(x) if isinstance(x, View) else x for x in step.flat]
     args, kwargs = step.bind_arguments(flat)
-    if not step.draws:
+    if not step.is_random:
         results = step.func(*args, **kwargs)
     else:
         # The random state that the training draws from must not change.

@@ -12,7 +12,7 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field, Samples, create_empty_samples
 from training.data.shard_writer import hash_samples
 from training.workloads import Column
-from training.workloads.column_packing import Codes
+from training.workloads.column_packing import ColumnHasher
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.pixels import explain_undecodable
 
@@ -68,7 +68,7 @@ class ImagePacker:
     """Makes one sample of each image. There is never anything left for ``flush``."""
 
     def __init__(self, config: ImageConfig) -> None:
-        self._config, self._codes = config, Codes()
+        self._config, self._codes = config, ColumnHasher()
         self._labels: Counter[str] = Counter()
 
     def add(self, records: pa.RecordBatch) -> Samples:

@@ -35,7 +35,7 @@ def explain_undecodable(content: bytes) -> str | None:
     return None
 
 
-def read_crop(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
+def decode_crop(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarray:
     """Return a crop of the image, uint8 (size, size, channels).
 
     It is drawn at random from ``seed``, or is the middle of the image if ``seed`` is None.
@@ -48,7 +48,7 @@ def read_crop(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarr
         draw = None if seed is None else random.Random(seed)
         full_size = image.size
         box = (
-            find_middle_box(full_size, config)
+            compute_middle_box(full_size, config)
             if draw is None
             else draw_box(full_size, config, draw)
         )
@@ -65,7 +65,7 @@ def read_crop(content: bytes, config: ImageConfig, seed: int | None) -> np.ndarr
     return np.asarray(crop).reshape(size, size, config.channels)
 
 
-def find_middle_box(full_size: tuple[int, int], config: ImageConfig) -> Box:
+def compute_middle_box(full_size: tuple[int, int], config: ImageConfig) -> Box:
     """Return the square in the middle of the image, which is used for evaluation."""
     side = min(full_size) * config.evaluated_part
     left_edge, upper = (full_size[0] - side) / 2, (full_size[1] - side) / 2

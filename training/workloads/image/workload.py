@@ -28,7 +28,7 @@ from training.workloads import Column
 from training.workloads.column_packing import hash_values
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.packing import IMAGE, Packing
-from training.workloads.image.pixels import explain_undecodable, read_crop
+from training.workloads.image.pixels import decode_crop, explain_undecodable
 from training.workloads.simple import Simple
 from trainyard.common.errors import DataError, TrainingError
 
@@ -126,7 +126,7 @@ def decode_request(config: ImageConfig, request: Mapping[str, Any]) -> Tensor:
         raise DataError(f"image: is {text[:40]!r}, expected base64: {error}") from None
     if reason := explain_undecodable(content):
         raise DataError(f"image: {reason}")
-    return torch.from_numpy(read_crop(content, config, None).copy())
+    return torch.from_numpy(decode_crop(content, config, None).copy())
 
 
 AT_ONCE = 64  # number of images that are scored together
@@ -174,7 +174,7 @@ class Workload(Simple):
         """Return ``pixels``, uint8 (size, size, channels), and ``target``, the class's index."""
         content = sample["image"].tobytes()
         try:
-            pixel_values = read_crop(content, self.config, seed)
+            pixel_values = decode_crop(content, self.config, seed)
         except OSError as error:
             name = hashlib.sha256(content).hexdigest()
             raise DataError(
@@ -282,7 +282,7 @@ class Workload(Simple):
             slice_columns = {
                 f"slice.{name}": np.array(self.classes.names, object)[targets]
                 if name == "label"
-                else test.find_folders(passage.sources)
+                else test.get_folders(passage.sources)
                 for name in slices
             }
             yield (
@@ -399,7 +399,7 @@ log = logging.getLogger(__name__)
 
 SIDE = 16
 """Pixels along each side of the grey image for the regression, at most the image's own size."""
-STRENGTHS = (0.01, 0.1, 1.0, 10.0)  # C is the inverse of the L2 penalty
+C_VALUES = (0.01, 0.1, 1.0, 10.0)  # C is the inverse of the L2 penalty
 HELD_OUT_EVERY = 5
 MAX_ITERATIONS = 1000
 
@@ -433,7 +433,7 @@ def fit_baselines(
             f"the {count} training images that the baselines may use have {seen_count} of "
             f"{class_count} classes; raise evaluate.baseline_units"
         )
-    model = _fit_logistic_regression(design, targets, _find_best_strength(design, targets))
+    model = _fit_logistic_regression(design, targets, _find_best_c(design, targets))
     shares = np.log(classes.shares)
     return {
         "logistic_regression": lambda samples: _compute_logits(
@@ -445,7 +445,9 @@ def fit_baselines(
 
 def build_regression_rows(config: ImageConfig, samples: Samples) -> np.ndarray:
     """Return the regression's inputs for images, float64 (n, pixels), from 0 to 1."""
-    images = [read_crop(sample["image"].tobytes(), config, None) for sample in split_batch(samples)]
+    images = [
+        decode_crop(sample["image"].tobytes(), config, None) for sample in split_batch(samples)
+    ]
     return np.stack(images).reshape(len(images), -1) / 255
 
 
@@ -455,7 +457,7 @@ def _compute_logits(model: LogisticRegression, design: np.ndarray) -> np.ndarray
     return logits if logits.ndim == 2 else np.stack((np.zeros_like(logits), logits), axis=1)
 
 
-def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
+def _find_best_c(design: np.ndarray, targets: np.ndarray) -> float:
     """Return the value of C_VALUES that predicts a held-out fifth of the rows best."""
     held_out = np.arange(len(targets)) % HELD_OUT_EVERY == HELD_OUT_EVERY - 1
     if len(np.unique(targets[~held_out])) < len(np.unique(targets)):
@@ -469,8 +471,8 @@ def _find_best_strength(design: np.ndarray, targets: np.ndarray) -> float:
         total = np.logaddexp.reduce(logits, axis=1)
         return float((total - logits[np.arange(len(logits)), targets[held_out]]).mean())
 
-    best = min(STRENGTHS, key=compute_loss)
-    log.info("logistic regression: C = %g, of %s", best, STRENGTHS)
+    best = min(C_VALUES, key=compute_loss)
+    log.info("logistic regression: C = %g, of %s", best, C_VALUES)
     return best
 
 

@@ -137,7 +137,7 @@ class CompletionPacker:
     def add(self, records: "pa.RecordBatch") -> Samples:
         """Add records with ``prompt`` and ``completion``; return the samples that are complete."""
         prompts, completions = (
-            self._split(records.column(name)) for name in ("prompt", "completion")
+            self._tokenize_texts(records.column(name)) for name in ("prompt", "completion")
         )
         samples = []
         for pair in zip(prompts, completions, strict=True):
@@ -190,7 +190,7 @@ class CompletionPacker:
         """Return no statistics: the model needs none."""
         return {}
 
-    def _split(self, texts: "pa.StringArray") -> list[np.ndarray]:
+    def _tokenize_texts(self, texts: "pa.StringArray") -> list[np.ndarray]:
         """Return the tokens of each text, without the end tokens."""
         tokens = self._tokenizer.encode_documents(texts)
         ends = np.flatnonzero(tokens == self._tokenizer.end)

@@ -71,7 +71,7 @@ def derive_settings(description: Mapping[str, Any]) -> dict[str, Any]:
             # Qwen2 always has biases of these three (transformers: modeling_qwen2.py).
             "attention_bias": "qkv" if family == "qwen2" else bias,
             "qk_norm": family == "qwen3",
-            **_read_rope(description),
+            **_parse_rope(description),
         }
     except KeyError as error:
         raise TrainingError(f"config.json of the base: {error.args[0]} is missing") from None
@@ -117,7 +117,7 @@ def _derive_shape(config: Any) -> dict[str, Any]:
     return fields
 
 
-def _read_rope(description: Mapping[str, Any]) -> dict[str, Any]:
+def _parse_rope(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the rotary settings, which transformers 5 has moved to ``rope_parameters``."""
     rope = description.get("rope_parameters") or description.get("rope_scaling") or {}
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -172,7 +172,7 @@ class RopeScaling(BaseModel):
             )
         return self
 
-    def stretch_frequency(self, frequency: float) -> float:
+    def scale_frequency(self, frequency: float) -> float:
         """Return a frequency (radians per token) after the scaling.
 
         As in transformers/modeling_rope_utils.py, ``_compute_llama3_parameters``.

@@ -100,7 +100,7 @@ def compute_rotary_angles(config: "LanguageModelConfig") -> tuple[Tensor, Tensor
     frequencies = config.rope_theta ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)
     if config.rope_scaling is not None:
         new_frequencies = [
-            config.rope_scaling.stretch_frequency(frequency) for frequency in frequencies.tolist()
+            config.rope_scaling.scale_frequency(frequency) for frequency in frequencies.tolist()
         ]
         frequencies = torch.tensor(new_frequencies, dtype=torch.float32)
     angles = torch.outer(torch.arange(length, dtype=torch.float32), frequencies)

@@ -59,7 +59,7 @@ def score_documents(
         yield {
             "example": hashes,
             "group": hashes,
-            **{f"slice.{name}": test.find_folders(np.full(len(hashes), source)) for name in slices},
+            **{f"slice.{name}": test.get_folders(np.full(len(hashes), source)) for name in slices},
             "bits_per_byte.sum": nats / math.log(2),
             "bits_per_byte.weight": size_,
             "loss.sum": nats,
@@ -118,19 +118,21 @@ def iter_documents(
     read until the last of these documents ends. They are the same whole batches that the next share
     reads, so that the values are the same.
     """
-    cutter: _Cutter | None = None
+    cutter: _DocumentCutter | None = None
     for passage in dataset.stream(size, share, past_share=True):
         tokens = passage.samples["tokens"]
-        cutter = cutter or _Cutter.from_middle(end, passage.before, tokens[0, 0])
-        if passage.is_past_share and not (cutter.open and passage.sources[0] == cutter.source):
+        cutter = cutter or _DocumentCutter.from_middle(end, passage.before, tokens[0, 0])
+        if passage.is_past_share and not (
+            cutter.has_open_document and passage.sources[0] == cutter.source
+        ):
             return
         columns = np.empty((*tokens[:, 1:].shape, 0)) if measure is None else measure(tokens)
         for source, start, stop in iter_runs(passage):
             if source != cutter.source:
                 if passage.is_past_share:
                     return
-                cutter = _Cutter(end, source)
-            hashes, sums = cutter.add(tokens[start:stop], columns[start:stop])
+                cutter = _DocumentCutter(end, source)
+            hashes, sums = cutter.cut_samples(tokens[start:stop], columns[start:stop])
             if passage.is_past_share and len(hashes):
                 yield source, hashes[:1], sums[:1]
                 return
@@ -138,7 +140,7 @@ def iter_documents(
                 yield source, hashes, sums
 
 
-class _Cutter:
+class _DocumentCutter:
     """Cuts the samples of one unit, which must be added in order, into documents."""
 
     def __init__(self, end: int, source: int = -1) -> None:
@@ -147,7 +149,7 @@ class _Cutter:
         self._digest, self._length, self._sums = hashlib.blake2b(digest_size=8), 0, 0.0
 
     @classmethod
-    def from_middle(cls, end: int, source: int, before: int) -> "_Cutter":
+    def from_middle(cls, end: int, source: int, before: int) -> "_DocumentCutter":
         """Return a cutter that begins after the unit's token ``before``.
 
         If a document has already begun there, it belongs to another share and is left out.
@@ -157,11 +159,13 @@ class _Cutter:
         return cutter
 
     @property
-    def open(self) -> bool:
+    def has_open_document(self) -> bool:
         """Return whether a document of this share has begun and not ended."""
         return self._length > 0 and not self._is_foreign
 
-    def add(self, samples: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def cut_samples(
+        self, samples: np.ndarray, columns: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Add the unit's next samples; return the hashes of the documents that end in them, and the
         sums of their ``columns``.
         """

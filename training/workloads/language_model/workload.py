@@ -426,7 +426,7 @@ def export_adapters(
     return tensors
 
 
-def find_family(config: LanguageModelConfig) -> tuple[str, str]:
+def choose_hugging_face_class(config: LanguageModelConfig) -> tuple[str, str]:
     """Return (``model_type``, class name) with which transformers loads the model."""
     if config.qk_norm:
         return "qwen3", "Qwen3ForCausalLM"
@@ -442,7 +442,7 @@ def build_hugging_face_config(
 
     ``vocabulary`` is the number of the embedding's rows, and ``end`` the end token.
     """
-    model_type, name = find_family(config)
+    model_type, name = choose_hugging_face_class(config)
     scaling = config.rope_scaling.model_dump() if config.rope_scaling else None
     return {
         "architectures": [name],

@@ -125,7 +125,7 @@ def _assign_codes(ids: np.ndarray, size: int) -> np.ndarray:
     return codes
 
 
-STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C is the inverse of the L2 penalty
+C_VALUES = (0.001, 0.01, 0.1, 1.0, 10.0)  # C is the inverse of the L2 penalty
 MAX_ITERATIONS = 1000
 
 Logits = Callable[[Samples], np.ndarray]
@@ -141,9 +141,9 @@ class Regression:
     def __init__(self, encoder: Encoder, samples: Samples) -> None:
         self._encoder = encoder
         rows, labels = self.build_design(samples), samples["label"]
-        self.strength = _find_best_strength(rows, samples)
-        log.info("logistic regression: C = %g, of %s", self.strength, STRENGTHS)
-        self._model = _fit_logistic_regression(rows, labels, self.strength)
+        self.c = _find_best_c(rows, samples)
+        log.info("logistic regression: C = %g, of %s", self.c, C_VALUES)
+        self._model = _fit_logistic_regression(rows, labels, self.c)
 
     def compute_logits(self, samples: Samples) -> np.ndarray:
         return self._model.decision_function(self.build_design(samples))
@@ -187,7 +187,7 @@ def fit_baselines(encoder: Encoder, train: Dataset, limit: int) -> Mapping[str, 
     }
 
 
-def _find_best_strength(rows: sparse.csr_array, samples: Samples) -> float:
+def _find_best_c(rows: sparse.csr_array, samples: Samples) -> float:
     """Return the value of C_VALUES with the lowest loss on the held-out rows."""
     labels, held_mask = samples["label"], select_held_out(samples)
     if held_mask is None:
@@ -199,7 +199,7 @@ def _find_best_strength(rows: sparse.csr_array, samples: Samples) -> float:
         score_columns = build_columns(model.decision_function(rows[held_mask]), labels[held_mask])
         return float(score_columns["log_loss.sum"].mean())
 
-    return min(STRENGTHS, key=compute_loss)
+    return min(C_VALUES, key=compute_loss)
 
 
 def _fit_logistic_regression(

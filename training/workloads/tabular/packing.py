@@ -11,7 +11,7 @@ from training.data.dataset import Dataset
 from training.data.manifest import Field, Samples, create_empty_samples
 from training.data.shard_writer import hash_samples
 from training.workloads import Column
-from training.workloads.column_packing import TOO_LARGE, Codes
+from training.workloads.column_packing import TOO_LARGE, ColumnHasher
 from training.workloads.tabular.column_statistics import Moments, Statistics, Values
 from training.workloads.tabular.config import TabularConfig
 from trainyard.common.errors import DataError
@@ -50,8 +50,8 @@ class Packing:
         if config.group is not None:
             fields["group"] = Field(dtype="int64")
         self.fields: Mapping[str, Field] = {n: f for n, f in fields.items() if f.shape != (0,)}
-        self._codes = Codes()
-        self._groups = Codes(encode_group_ids) if config.group_ordered else self._codes
+        self._codes = ColumnHasher()
+        self._groups = ColumnHasher(encode_group_ids) if config.group_ordered else self._codes
         self.info: dict[str, Any] = {
             "categories": list(config.categories),
             "numbers": list(config.numbers),
@@ -86,7 +86,11 @@ class RowPacker:
     """Makes one sample of each row. There is never anything left for ``flush``."""
 
     def __init__(
-        self, config: TabularConfig, fields: Mapping[str, Field], codes: "Codes", groups: "Codes"
+        self,
+        config: TabularConfig,
+        fields: Mapping[str, Field],
+        codes: "ColumnHasher",
+        groups: "ColumnHasher",
     ) -> None:
         self._config, self._fields = config, fields
         self._codes, self._groups = codes, groups

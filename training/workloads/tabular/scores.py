@@ -40,13 +40,13 @@ def compute_metrics(blocks: Iterable[Block]) -> Metrics:
     Raises:
         DataError: the labels are all equal, so that the AUC is undefined.
     """
-    area = Ranks()
-    results = compute_ratios(_feed_ranks(blocks, area))
-    auc = {"value": area.auc(), "standard_error": area.compute_standard_error(blocks)}
+    area = RocArea()
+    results = compute_ratios(_iter_counted_blocks(blocks, area))
+    auc = {"value": area.compute_auc(), "standard_error": area.compute_standard_error(blocks)}
     return {name: results[name] for name in ("log_loss", "accuracy", "brier")} | {"auc": auc}
 
 
-class Ranks:
+class RocArea:
     """The area under the ROC curve, from counts of probabilities in at most two million bins.
 
     A bin is as wide as 2^-13 of its distance from 0 or from 1, whichever is nearer (a float32
@@ -71,7 +71,7 @@ class Ranks:
         if self._rows >= WAITING:
             self._count()
 
-    def auc(self) -> float:
+    def compute_auc(self) -> float:
         """Return the area, or NaN if a probability is NaN.
 
         Raises:
@@ -106,7 +106,11 @@ class Ranks:
         It is the share of the rows of the other class that the row is ranked correctly against,
         minus the mean, divided by the number of rows of its class.
         """
-        auc, totals, label = self.auc(), self._counts.sum(axis=1), block["label"].astype(np.int64)
+        auc, totals, label = (
+            self.compute_auc(),
+            self._counts.sum(axis=1),
+            block["label"].astype(np.int64),
+        )
         negative, positive = self._counts
         beaten = np.stack(
             (1 - _count_below(positive) / totals[1], _count_below(negative) / totals[0])
@@ -125,7 +129,7 @@ class Ranks:
         self._waiting, self._rows = [], 0
 
 
-def _feed_ranks(blocks: Iterable[Block], area: Ranks) -> Iterable[Block]:
+def _iter_counted_blocks(blocks: Iterable[Block], area: RocArea) -> Iterable[Block]:
     """Yield the blocks unchanged, and add each to ``area``."""
     for block in blocks:
         area.add(block)

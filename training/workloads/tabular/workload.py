@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from training.data.dataset import Dataset, Share
 from training.data.manifest import Samples
 from training.defaults import default_scores
-from training.defaults.request_batch import build_table, read_record
+from training.defaults.request_batch import build_table, extract_record
 from training.scores import Block, Metrics
 from training.workloads import Column
 from training.workloads.column_packing import MISSING
@@ -158,7 +158,7 @@ class Workload(Simple):
         fill = {config.label: 0.0} | ({config.group: ""} if config.group else {})
         # If the group is also a category that the model uses, a request has to contain it.
         fill = {n: v for n, v in fill.items() if n not in (*config.categories, *config.numbers)}
-        records = [read_record(request, self.packing.columns) | fill for request in requests]
+        records = [extract_record(request, self.packing.columns) | fill for request in requests]
         samples = self.packing.packer().add(build_table(records, self.packing.columns))
         logits = torch.from_numpy(_compute_logits(model, samples)[: len(records)]).double()
         # One at a time, because torch rounds the last elements of a vector differently.

@@ -99,11 +99,11 @@ class Proposal:
     """An application's function to call instead of ``calls``. Raises TrainyardError to refuse."""
 
     @property
-    def seen(self) -> dict[str, str]:
+    def relevant_values(self) -> dict[str, str]:
         """Return the values of the fields that affect the proposal."""
         return {field.name: field.value for field in self.fields if field.is_shown}
 
-    def carry_out(self, account: Account, once: str) -> str:
+    def execute(self, account: Account, once: str) -> str:
         """Execute the action; return the address of the next page.
 
         Raises:
@@ -116,7 +116,7 @@ class Proposal:
             for call in self.calls:
                 answer = call.execute(account, once)
         # Drop the cache, because the next page must show the change.
-        account.forget()
+        account.clear_cache()
         return self.then(answer) if self.then else self.back
 
 

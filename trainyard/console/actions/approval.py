@@ -16,7 +16,7 @@ from trainyard.console.actions.action import (
     register_action,
 )
 from trainyard.console.app_hooks import find_owner
-from trainyard.console.outcomes import Champion, describe_package, find_champion, group_and_version
+from trainyard.console.outcomes import Champion, describe_package, find_champion, split_package_arn
 
 APPROVE_WITH = "approve_with"
 """Key in a package's customer metadata. Its value is the command that must be used to approve the
@@ -48,7 +48,7 @@ def propose_approval(
         except TrainyardError as error:
             refusal = str(error)
     elif not refusal:
-        refusal = _find_approval_command(package)
+        refusal = _explain_approval_command(package)
     return Proposal(
         title=f"Approve {_format_package_name(package)}",
         button="Approve",
@@ -94,7 +94,7 @@ def propose_rejection(
     )
 
 
-def _find_approval_command(package: Mapping[str, Any]) -> str:
+def _explain_approval_command(package: Mapping[str, Any]) -> str:
     """Return a message that names the command that must approve the package; "" without one."""
     command = (package.get("CustomerMetadataProperties") or {}).get(APPROVE_WITH)
     if not command:
@@ -117,7 +117,7 @@ def _describe_approval(package: Mapping[str, Any], now: Champion) -> str:
         return "The package becomes Approved. It is in no group, so it replaces no other package."
     if now.arn is None:
         return f"Version {version} becomes the first Approved one of {group}, and so its champion."
-    other = group_and_version(now.arn)[1]
+    other = split_package_arn(now.arn)[1]
     if other.isdecimal() and int(other) > version:
         return (
             f"Version {version} is Approved, too, but {other} remains the newest Approved version. "
@@ -137,7 +137,7 @@ def _describe_rejection(package: Mapping[str, Any], now: Champion) -> str:
         )
     if now.before is None:
         return f"Version {version} is the only Approved one: {group} will have no champion."
-    before = group_and_version(now.before)[1]
+    before = split_package_arn(now.before)[1]
     return f"Version {version} is the champion of {group}; version {before} becomes it again."
 
 
@@ -181,9 +181,9 @@ def _collect_state(package: Mapping[str, Any], now: Champion) -> dict[str, str]:
 
 
 def _format_package_name(package: Mapping[str, Any]) -> str:
-    return " version ".join(group_and_version(package["ModelPackageArn"]))
+    return " version ".join(split_package_arn(package["ModelPackageArn"]))
 
 
 def _build_package_url(package: Mapping[str, Any]) -> str:
-    group, version = group_and_version(package["ModelPackageArn"])
+    group, version = split_package_arn(package["ModelPackageArn"])
     return url_for("models.show_model_version", group=group, version=version)

@@ -22,7 +22,7 @@ from trainyard.console.app_hooks import find_owner
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.language.expressions import (
     DEFAULT_TYPE,
-    as_given,
+    format_parameter_value,
     index_parameters,
     parse_parameter_value,
 )
@@ -34,12 +34,12 @@ PREFIX = "p."  # prefix of a parameter's name in the form, which also has other 
 def propose_start(account: Account, about: Mapping[str, str], form: Mapping[str, str]) -> Proposal:
     """Propose StartPipelineExecution with the parameters that differ from their defaults."""
     pipeline = about["pipeline"]
-    pipeline_description = account.ask("describe_pipeline", PipelineName=pipeline)
+    pipeline_description = account.call_sagemaker("describe_pipeline", PipelineName=pipeline)
     body = str(pipeline_description.get("PipelineDefinition", ""))
     document = json.loads(body or "{}")
     fields = make_parameter_fields(document, form)
     wrong = find_wrong_values(document, fields)
-    parameters = {} if wrong else find_changes(document, fields)
+    parameters = {} if wrong else find_changed_values(document, fields)
     name_fields = [
         Field(name="name", label="Name of the run", value=form.get("name", ""), is_shown=True,
               hint="Optional; letters, digits and hyphens."),
@@ -110,7 +110,7 @@ def make_parameter_fields(document: Mapping[str, Any], form: Mapping[str, str]) 
 def _make_field(name: str, entry: Mapping[str, Any], value: str | None) -> Field:
     """Return a parameter's form field; ``value`` is the typed text, or None for the default."""
     kind, default = entry.get("Type", DEFAULT_TYPE), entry.get("DefaultValue")
-    default_text = "" if default is None else as_given(default)
+    default_text = "" if default is None else format_parameter_value(default)
     choices = entry.get("EnumValues") or (["true", "false"] if kind == "Boolean" else ())
     hint = f"{kind}, default {default_text}" if default is not None else f"{kind}, required"
     return Field(
@@ -118,7 +118,9 @@ def _make_field(name: str, entry: Mapping[str, Any], value: str | None) -> Field
         label=name,
         value=default_text if value is None else value,
         kind="choice" if choices else "line",
-        choices=[(as_given(choice), as_given(choice)) for choice in choices],
+        choices=[
+            (format_parameter_value(choice), format_parameter_value(choice)) for choice in choices
+        ],
         hint=hint if len(hint) < 80 else kind,
         is_required=default is None,
         is_shown=True,
@@ -139,7 +141,7 @@ def find_wrong_values(document: Mapping[str, Any], fields: Sequence[Field]) -> d
     return errors
 
 
-def find_changes(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
+def find_changed_values(document: Mapping[str, Any], fields: Sequence[Field]) -> dict[str, str]:
     """Return a mapping of each parameter that differs from its default to its text."""
     declarations = index_parameters(document)
     return {

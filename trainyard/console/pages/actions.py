@@ -15,7 +15,7 @@ from werkzeug.wrappers import Response
 
 from trainyard.common.errors import TrainyardError
 from trainyard.console import actions
-from trainyard.console.account_cache import find_account
+from trainyard.console.account_cache import get_account
 from trainyard.console.actions.action import (
     Proposal,
     build_policy_for_denial,
@@ -56,7 +56,7 @@ submitted_forms = _SubmittedForms()
 def show_pipeline_choice() -> str:
     """Show all pipelines, to start one."""
     _refuse_read_only()
-    return render_template("choose.html.j2", pipelines=find_account().list_pipelines())
+    return render_template("choose.html.j2", pipelines=get_account().list_pipelines())
 
 
 @page.get("/do/<action>")
@@ -75,13 +75,13 @@ def execute_action(action: str) -> Response | str | tuple[str, int]:
     with lock:
         if not next_page:
             # The state is compared with AWS's current one, not with a cached response.
-            find_account().forget()
+            get_account().clear_cache()
             proposal = _make_proposal(action, request.form.to_dict())
             if refusal := _find_refusal(proposal, content):
                 status, more = refusal
                 return _render_proposal(action, proposal, **more), status
             try:
-                next_page.append(proposal.carry_out(find_account(), content["once"]))
+                next_page.append(proposal.execute(get_account(), content["once"]))
             except TrainyardError as error:
                 denial = build_policy_for_denial(str(error), proposal.calls)
                 return _render_proposal(action, proposal, refused=str(error), denied=denial), 502
@@ -94,14 +94,14 @@ def _find_refusal(
     """Return (status, values for the page) if the action must not be executed, else None."""
     if request.form.get("only") == "show":
         return 200, {}
-    now = {**proposal.state, "who does it": find_account().caller}
+    now = {**proposal.state, "who does it": get_account().caller}
     if changes := find_state_changes({**content["state"], "who does it": content["caller"]}, now):
         return 409, {"moved": changes}
     if proposal.impossible:
         return 409, {}
     if proposal.wrong:
         return 422, {}
-    if proposal.seen != content["typed"]:
+    if proposal.relevant_values != content["typed"]:
         return 200, {"unseen": True}
     return None
 
@@ -112,7 +112,7 @@ def _make_proposal(action: str, form: Mapping[str, str]) -> Proposal:
     if (propose := list_actions().get(action)) is None:
         raise NotFound(f"There is no action {action}.")
     try:
-        return propose(find_account(), request.args.to_dict(), form)
+        return propose(get_account(), request.args.to_dict(), form)
     except KeyError as missing_part:
         # Any other KeyError is a bug of the action itself.
         if missing_part.args[0] in request.args:
@@ -122,10 +122,10 @@ def _make_proposal(action: str, form: Mapping[str, str]) -> Proposal:
 
 def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
     """Return the page of a proposal, with a new token; ``more`` replaces values of the page."""
-    caller = find_account().caller
+    caller = get_account().caller
     context = {"moved": (), "refused": "", "denied": None, "unseen": False, **more}
     is_post = request.method == "POST"
-    shows = {"state": proposal.state, "typed": proposal.seen, "caller": caller}
+    shows = {"state": proposal.state, "typed": proposal.relevant_values, "caller": caller}
     token = sign_token(action, request.args.to_dict(), **shows)
     return render_template(
         "actions.html.j2", proposal=proposal, token=token, caller=caller, tried=is_post, **context
@@ -134,7 +134,7 @@ def _render_proposal(action: str, proposal: Proposal, **more: Any) -> str:
 
 def _refuse_read_only() -> None:
     """Raise Forbidden if the console is read-only."""
-    if not find_account().may_write:
+    if not get_account().may_write:
         raise Forbidden(
             "This console is read only. Start it with trainyard console --write to allow changes."
         )

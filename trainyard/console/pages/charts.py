@@ -14,7 +14,7 @@ from flask import Blueprint, Response, jsonify, render_template, request, send_f
 from markupsafe import Markup
 from werkzeug.exceptions import BadRequest
 
-from trainyard.console.account_cache import Account, ask_again, find_account
+from trainyard.console.account_cache import Account, get_account, mark_unfinished
 from trainyard.console.metric_curves import Metrics, Samples, read_metrics
 from trainyard.console.outcomes import format_number as number
 from trainyard.runs.metric_lines import STEPS
@@ -70,9 +70,11 @@ class Curve:
     def format_summary(self) -> str:
         """Return a text with its last, lowest and highest value."""
         some = self.samples
-        return _format_summary(self.label, some.values, some.lowest, some.highest, self.where)
+        return _format_summary(
+            self.label, some.values, some.lowest, some.highest, self.describe_position
+        )
 
-    def where(self, index: int | None) -> str:
+    def describe_position(self, index: int | None) -> str:
         """Return the position of a value: its step, or the time since the job's first value."""
         if index is None:
             return ""
@@ -112,7 +114,7 @@ def render_chart(key: str, title: str, lines: Sequence[Line], *, x: str) -> Mark
 def render_curve_chart(key: str, title: str, curves: Sequence[Curve]) -> Markup:
     """Return a figure of training metrics, whose points the browser requests."""
     if any(curve.metrics.until is not None for curve in curves):
-        ask_again()
+        mark_unfinished()
     query = {"job": [curve.job for curve in curves], "name": [curve.name for curve in curves]}
     lines = [{"label": curve.label} for curve in curves]
     words = [curve.format_summary() for curve in curves[:DESCRIBED_CURVES]]
@@ -183,7 +185,7 @@ def send_curve_points() -> Response:
         ]
     except ValueError:
         raise BadRequest("job, name and after: expected one of each for every curve") from None
-    aws = find_account()
+    aws = get_account()
     curves = [Curve("", job, name, read_metrics(aws, job)) for job, name, _ in every]
     x, across = choose_axis(curves)
     lines = []

@@ -15,9 +15,9 @@ from werkzeug.exceptions import BadRequest
 from trainyard.aws_clients import read_error_code
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import Account, Snapshot, find_account, read_items
+from trainyard.console.account_cache import Account, Snapshot, get_account, read_concurrently
 from trainyard.console.metric_curves import Metrics, read_metrics
-from trainyard.console.outcomes import format_number, rank_importance, sort_by_importance
+from trainyard.console.outcomes import format_number, make_importance_key, sort_by_importance
 from trainyard.console.pages.charts import Curve, render_curve_chart
 from trainyard.console.shown_step import read_definition
 from trainyard.language.definition_document import Step as StepDefinition
@@ -33,12 +33,12 @@ from trainyard.runs.run_differences import (
     Contents,
     StepUris,
     build_parameter_fields,
+    collect_step_inputs,
     compare_versions,
     make_comparison_key,
     read_archive,
     read_archive_file,
     split_code_and_data,
-    step_inputs,
 )
 from trainyard.runs.run_display import format_duration
 from trainyard.runs.run_values import (
@@ -102,7 +102,7 @@ class Row:
     values: tuple[Value | None, Value | None]
 
     @property
-    def differs(self) -> bool:
+    def is_different(self) -> bool:
         """Return whether the executions have, or may have, different values."""
         first, other = self.values
         return first is None or other is None or not first.key or first.key != other.key
@@ -112,7 +112,12 @@ class Row:
         """Return the second number minus the first, as text."""
         first, other = (value.number if value else None for value in self.values)
         # The last condition is true for NaN, which is also the difference of two infinities.
-        if first is None or other is None or not self.differs or other - first != other - first:
+        if (
+            first is None
+            or other is None
+            or not self.is_different
+            or other - first != other - first
+        ):
             return ""
         share = f" ({(other - first) / abs(first):+.1%})" if first else ""
         return f"{other - first:+,.4g}{share}"
@@ -122,7 +127,7 @@ def select_rows(sides: Sequence[Side], table: str, *, everything: bool) -> list[
     """Return the rows of a table in which the executions differ, or all if ``everything``."""
     first, second = (side.tables.get(table, {}) for side in sides)
     all_rows = (Row(name, (first.get(name), second.get(name))) for name in {**first, **second})
-    return [row for row in all_rows if everything or row.differs]
+    return [row for row in all_rows if everything or row.is_different]
 
 
 def read_side(aws: Account, name: str) -> Side:
@@ -156,7 +161,7 @@ def _read_side(aws: Account, name: str, arn: str, snapshot: Snapshot) -> Side:
     for definition in iter_steps(run_definition.document.get("Steps")):
         step = steps_by_name.get(definition.name)
         job = _read_job(aws, step) if step else {}
-        was = step_inputs(definition, run_definition.parameters, job)
+        was = collect_step_inputs(definition, run_definition.parameters, job)
         step_places = split_code_and_data(was.uris)
         works[definition.name] = Work(
             definition=definition, step=step, job=job, step_uris=step_places
@@ -376,14 +381,14 @@ def _get_runs() -> tuple[str, ...]:
 @page.get("/compare")
 def show_comparison() -> Response:
     """Show the executions in the address, each as ``run=<pipeline>/<execution>``."""
-    aws, runs = find_account(), _get_runs()
-    sides = read_items(partial(read_side, aws), runs)
+    aws, runs = get_account(), _get_runs()
+    sides = read_concurrently(partial(read_side, aws), runs)
     everything = "all" in request.args
     common = {"sides": sides, "everything": everything, "address": _build_address}
     tables = {}
     if len(sides) == 2:
         tables = {name: select_rows(sides, name, everything=everything) for name in TABLES}
-        tables["Metrics"].sort(key=lambda row: rank_importance(row.name))
+        tables["Metrics"].sort(key=lambda row: make_importance_key(row.name))
     changes, file_address = "", request.args.get("file", "")
     if file_address and len(sides) == 2:
         step, code_name, path = (*file_address.split("/", 2), "", "")[:3]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache, log_lines
-from trainyard.console.account_cache import Account, Fragments, find_account
+from trainyard.console.account_cache import Account, Fragments, get_account
 from trainyard.console.log_lines import (
     CUT,
     LINE_LIMIT,
@@ -103,7 +103,7 @@ class _LogRequest:
 
 def _read_request(pipeline: str, execution: str, step: str) -> _LogRequest:
     """Return what the address asks for. Raises ServiceError if there is no such step or log."""
-    aws = find_account()
+    aws = get_account()
     steps = {entry.name: entry for entry in aws.read_snapshot(pipeline, execution).steps}
     if (run_step := steps.get(step)) is None:
         raise ServiceError(f"step {step} of {pipeline}/{execution} has not begun, or is missing")

@@ -6,25 +6,25 @@ from flask import Blueprint, Response, render_template, request
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import Account, find_account, read_items
-from trainyard.console.app_hooks import find_application, read_panels
+from trainyard.console.account_cache import Account, get_account, read_concurrently
+from trainyard.console.app_hooks import get_application, render_panels
 from trainyard.console.outcomes import (
     AT_ONCE,
     describe_package,
     find_champion,
-    find_decision,
     find_execution,
+    find_last_change,
     find_package_arn,
-    group_and_version,
     list_groups,
     list_versions,
     read_package_metrics,
     sort_by_importance,
+    split_package_arn,
 )
 from trainyard.console.pages.charts import Line, render_chart
 
 page = Blueprint("models", __name__)
-page.add_app_template_filter(group_and_version, "place")
+page.add_app_template_filter(split_package_arn, "place")
 
 COLUMNS = 6  # maximum metrics in the table of versions; the page of a version shows all of them
 
@@ -32,12 +32,14 @@ COLUMNS = 6  # maximum metrics in the table of versions; the page of a version s
 @page.get("/models")
 def show_model_groups() -> Response:
     """Show all groups of model packages, and the packages without a group."""
-    aws = find_account()
+    aws = get_account()
     summaries = list_groups(aws)[:AT_ONCE]
     names = [summary["ModelPackageGroupName"] for summary in summaries]
     versions_by_group = dict(
         zip(
-            names, read_items(lambda group_name: list_versions(aws, group_name), names), strict=True
+            names,
+            read_concurrently(lambda group_name: list_versions(aws, group_name), names),
+            strict=True,
         )
     )
     parts = {
@@ -56,17 +58,17 @@ def show_model_groups() -> Response:
 @page.get("/models/<group>")
 def show_model_group(group: str) -> Response:
     """Show the versions of a group."""
-    aws = find_account()
+    aws = get_account()
     everyone = list_versions(aws, group)
     arns = [summary["ModelPackageArn"] for summary in everyone[:AT_ONCE]]
-    packages = read_items(lambda arn: describe_package(aws, arn), arns)
-    measurements = read_items(lambda package: read_package_metrics(aws, package), packages)
+    packages = read_concurrently(lambda arn: describe_package(aws, arn), arns)
+    measurements = read_concurrently(lambda package: read_package_metrics(aws, package), packages)
     names = sort_by_importance(dict.fromkeys(name for values in measurements for name in values))
-    numbers = [group_and_version(package["ModelPackageArn"])[1] for package in packages]
+    numbers = [split_package_arn(package["ModelPackageArn"])[1] for package in packages]
     choice = request.args.get("metric", "")
     metric = choice if choice in names else next(iter(names), "")
     now = find_champion(aws, group)
-    best = group_and_version(now.arn)[1] if now.arn else ""
+    best = split_package_arn(now.arn)[1] if now.arn else ""
     values = {
         "group": group,
         "metric": metric,
@@ -82,7 +84,7 @@ def show_model_group(group: str) -> Response:
             **values,
             packages=list(zip(packages, measurements, strict=True)),
             columns=list(dict.fromkeys([*filter(None, [metric]), *names]))[:COLUMNS],
-            decided=find_decision,
+            decided=find_last_change,
         ),
     }
     return account_cache.make_page_response(
@@ -111,7 +113,7 @@ def _render_chart(metric: str, measurements: Mapping[str, Mapping[str, float]], 
 @page.get("/models/<group>/<version>")
 def show_model_version(group: str, version: str) -> Response:
     """Show a version of a group, or a package without a group."""
-    aws = find_account()
+    aws = get_account()
     package = describe_package(aws, find_package_arn(aws, group, version))
     in_group, execution = package.get("ModelPackageGroupName"), find_execution(package)
     values = {
@@ -119,7 +121,7 @@ def show_model_version(group: str, version: str) -> Response:
         "group": group,
         "version": version,
         "champion": find_champion(aws, in_group) if in_group else None,
-        "decided": find_decision(package),
+        "decided": find_last_change(package),
         "execution": execution,
     }
     parts = {
@@ -142,13 +144,13 @@ def _render_panels(aws: Account, execution: tuple[str, str] | None) -> str:
 
     Return "" if the execution is not known or can no longer be read.
     """
-    panels = [panel for panel in find_application().panels if panel.packages]
+    panels = [panel for panel in get_application().panels if panel.packages]
     if execution is None or not panels:
         return ""
 
     def read() -> str:
         steps = {step.name: step for step in aws.read_snapshot(*execution).steps}
-        return "".join(read_panels(panels, aws.find_execution(*execution), steps))
+        return "".join(render_panels(panels, aws.find_execution(*execution), steps))
 
     try:
         return aws.read_cached(("models panels", execution), read, 60)

@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import A_DAY, Account, Snapshot, find_account, read_items
-from trainyard.console.app_hooks import Panels, find_application, read_panels
+from trainyard.console.account_cache import A_DAY, Account, Snapshot, get_account, read_concurrently
+from trainyard.console.app_hooks import Panels, get_application, render_panels
 from trainyard.console.graph import (
     WORDS,
     Flow,
@@ -78,14 +78,14 @@ class Overview:
         return self.snapshot.format_title(self.pipeline, self.execution)
 
     @property
-    def by(self) -> str:
+    def started_by(self) -> str:
         """User who started the execution; empty if the service does not report one."""
         user = self.snapshot.described.get("CreatedBy", {})
         identity = user.get("IamIdentity", {})
         return str(user.get("UserProfileName") or identity.get("Arn", "").rpartition("/")[2])
 
     @property
-    def offered(self) -> list[tuple[str, str, dict[str, str]]]:
+    def offered_actions(self) -> list[tuple[str, str, dict[str, str]]]:
         """Actions that the page offers: (label, name of the action, URL variables)."""
         about = {"pipeline": self.pipeline, "execution": self.execution}
         actions = [("Start another", "start", {"pipeline": self.pipeline})]
@@ -101,7 +101,7 @@ class Overview:
         path = self.timeline.critical if self.timeline else ()
         return [self.flow.nodes[name].title for name in path]
 
-    def waited(self, name: str) -> float | None:
+    def get_wait_seconds(self, name: str) -> float | None:
         """Return the seconds that a step waited for machines.
 
         Return None if it did not wait, or if the time is not known.
@@ -112,7 +112,7 @@ class Overview:
         return None
 
     @property
-    def package(self) -> str | None:
+    def package_arn(self) -> str | None:
         """ARN of the model package that the execution registered; None if it registered none."""
         return find_model_package(list(self.snapshot.steps))
 
@@ -173,17 +173,17 @@ def read_run(aws: Account, pipeline: str, execution: str, panels: Panels) -> Ove
         """Return why the step failed; None if that is not known yet, or if AWS refuses."""
         key = ("cause", run_execution.arn, step.name, step.started, step.attempts)
         return read_part(
-            None, lambda: aws.read_later(key, lambda: find_cause(run_execution, step), None)
+            None, lambda: aws.read_in_background(key, lambda: find_cause(run_execution, step), None)
         )
 
     def read_shown_panels() -> tuple[Markup, ...]:
         version = tuple((step.name, step.status, step.attempts) for step in steps)
         steps_by_name = {step.name: step for step in steps}
-        read = lambda: read_panels(panels, run_execution, steps_by_name)  # noqa: E731
-        return aws.read_later(("panels", run_execution.arn, version), read, ())
+        read = lambda: render_panels(panels, run_execution, steps_by_name)  # noqa: E731
+        return aws.read_in_background(("panels", run_execution.arn, version), read, ())
 
     charged_steps = [step for step in steps if step.charged_job]
-    jobs = read_part([], lambda: read_items(aws.describe_charged, charged_steps))
+    jobs = read_part([], lambda: read_concurrently(aws.describe_charged, charged_steps))
     failed_steps = [step for step in steps if step.status == "Failed"][:EXPLAINED_STEPS]
     run_data = RunData(
         document=read_unchanging("definition", run_execution.read_definition),
@@ -211,8 +211,8 @@ TRAININGS = 4  # maximum training jobs whose first plot, the loss, is drawn
 def show_run(pipeline: str, execution: str) -> Response:
     """Show the execution: why it failed, loss curves, panels, graph, timeline and steps."""
     aws, panels = (
-        find_account(),
-        [panel for panel in find_application().panels if not panel.in_file],
+        get_account(),
+        [panel for panel in get_application().panels if not panel.in_file],
     )
     run_overview = read_run(aws, pipeline, execution, panels)
     parts = {**render_fragments(run_overview), "curves": _render_curves(aws, run_overview.snapshot)}

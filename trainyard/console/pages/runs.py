@@ -17,8 +17,14 @@ from flask import Blueprint, Response, render_template, request, url_for
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import A_DAY, Account, find_account, read_items, run_title
-from trainyard.console.app_hooks import find_application
+from trainyard.console.account_cache import (
+    A_DAY,
+    Account,
+    format_run_title,
+    get_account,
+    read_concurrently,
+)
+from trainyard.console.app_hooks import get_application
 from trainyard.console.outcomes import Outcome, read_outcome
 from trainyard.language.definition_document import END_STATUSES
 
@@ -68,7 +74,7 @@ class Run:
         return (self.ended.timestamp() if self.ended else time.time()) - self.started.timestamp()
 
     @property
-    def text(self) -> str:
+    def search_text(self) -> str:
         """Text that the search looks in, in lower case."""
         texts = (self.arn, self.pipeline, self.title, self.status, self.description, self.reason)
         parameters = (f"{name}={value}" for name, value in self.parameters.items())
@@ -78,10 +84,10 @@ class Run:
 @page.get("/runs")
 def show_runs() -> Response:
     """Show the executions that the query parameters of the address ask for."""
-    aws, args = find_account(), request.args
+    aws, args = get_account(), request.args
     before, fault = _parse_time(args.get("before", ""))
     summaries, is_more = list_newest(aws, args.get("pipeline", ""), before)
-    run_list = read_items(lambda summary: describe_run(aws, *summary), summaries)
+    run_list = read_concurrently(lambda summary: describe_run(aws, *summary), summaries)
     sort = args.get("sort") or "-started"
     rows = sort_runs(filter_runs(run_list, args.get("q", ""), args.getlist("status")), sort)
     values = {
@@ -146,7 +152,7 @@ def _list_executions(aws: Account, pipeline: str, before: datetime | None) -> li
     # A request carries times in whole seconds: ask for one second more, and filter exactly below.
     until: dict[str, Any] = {"CreatedBefore": before + timedelta(seconds=1)} if before else {}
 
-    summaries = aws.ask(
+    summaries = aws.call_sagemaker(
         "list_pipeline_executions",
         PipelineName=pipeline,
         SortBy="CreationTime",
@@ -180,7 +186,9 @@ def describe_run(aws: Account, pipeline: str, summary: Mapping[str, Any]) -> Run
         pipeline=pipeline,
         id=id,
         arn=arn,
-        title=run_title(pipeline, summary.get("PipelineExecutionDisplayName", ""), start_time, id),
+        title=format_run_title(
+            pipeline, summary.get("PipelineExecutionDisplayName", ""), start_time, id
+        ),
         status=status,
         started=start_time,
         ended=end_time,
@@ -194,8 +202,8 @@ def _read_outcome_later(aws: Account, run: Run) -> Outcome:
     """Return the outcome of an ended execution, read in the background; empty until it is known."""
     if run.ended is None:
         return Outcome()
-    read = partial(read_outcome, aws, run.pipeline, run.id, find_application().judge)
-    return aws.read_later(("outcome", run.arn, run.status, run.ended), read, Outcome())
+    read = partial(read_outcome, aws, run.pipeline, run.id, get_application().judge)
+    return aws.read_in_background(("outcome", run.arn, run.status, run.ended), read, Outcome())
 
 
 def build_address(**changes: str) -> str:
@@ -219,7 +227,8 @@ def filter_runs(run_list: Sequence[Run], words: str, statuses: Sequence[str]) ->
     return [
         run
         for run in run_list
-        if (not statuses or run.status in statuses) and all(word in run.text for word in terms)
+        if (not statuses or run.status in statuses)
+        and all(word in run.search_text for word in terms)
     ]
 
 

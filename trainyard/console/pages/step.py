@@ -10,21 +10,21 @@ from werkzeug.exceptions import NotFound
 
 from trainyard.common.errors import ServiceError
 from trainyard.console import account_cache
-from trainyard.console.account_cache import Account, find_account
-from trainyard.console.app_hooks import find_application, read_panels
+from trainyard.console.account_cache import Account, get_account
+from trainyard.console.app_hooks import get_application, render_panels
 from trainyard.console.log_lines import list_step_streams
 from trainyard.console.metric_curves import read_metrics
-from trainyard.console.outcomes import group_and_version
+from trainyard.console.outcomes import split_package_arn
 from trainyard.console.pages.charts import Curve, render_training_charts
 from trainyard.console.pages.log import render_last_lines
 from trainyard.console.shown_step import (
     StepView,
     list_attempts,
-    list_places,
     list_trials,
+    list_used_uris,
+    make_run_values,
     redact_value,
     resolve_entry,
-    run_values,
 )
 from trainyard.language.evaluation import parse_arn_variables
 from trainyard.plan.prices import load_prices
@@ -41,7 +41,7 @@ MOST = 24  # maximum plots drawn; the values of other metrics are in the table
 @page.get("/runs/<pipeline>/<execution>/<step>")
 def show_step(pipeline: str, execution: str, step: str) -> Response:
     """Show the parts of the step's page; a part that AWS refuses shows the error in its place."""
-    view = StepView(find_account(), pipeline, execution, step)
+    view = StepView(get_account(), pipeline, execution, step)
     if view.step is None and view.step_definition is None:
         raise NotFound(f"There is no step {step} in {pipeline}/{execution}.")
     parts = {name: _render_part(view, name, read) for name, read in PARTS.items()}
@@ -64,7 +64,7 @@ def _read_head(view: StepView) -> Mapping[str, Any]:
     return {
         "source": parse_arn_variables(step.source) if step and step.source else None,
         "about": definition.document.get("Description") if definition else None,
-        "package": group_and_version(view.resource.arn)
+        "package": split_package_arn(view.resource.arn)
         if view.resource and view.resource.kind == PACKAGE
         else None,
     }
@@ -77,15 +77,17 @@ def _read_panels(view: StepView) -> Mapping[str, Any]:
     """
     nothing: tuple[Markup, ...] = ()
     step_panels = [
-        panel for panel in find_application().panels if view.step and view.name in panel.steps
+        panel for panel in get_application().panels if view.step and view.name in panel.steps
     ]
     steps = {step.name: step for step in view.snapshot.steps}
 
     def read() -> tuple[Markup, ...]:
-        return read_panels(step_panels, view.execution, steps)
+        return render_panels(step_panels, view.execution, steps)
 
     key = ("step's panels", view.arn, view.name, repr(view.step))
-    return {"panels": view.account.read_later(key, read, nothing) if step_panels else nothing}
+    return {
+        "panels": view.account.read_in_background(key, read, nothing) if step_panels else nothing
+    }
 
 
 def _read_attempts(view: StepView) -> Mapping[str, Any]:
@@ -133,7 +135,7 @@ def _read_places(view: StepView) -> Mapping[str, Any]:
     source = view.description or _resolve_step(view) or {}
     job = view.resource.name if view.resource and view.resource.kind in JOBS else ""
     metadata = view.step.metadata if view.step else {}
-    return {"places": list_places({**source, "Metadata": metadata}, job)}
+    return {"places": list_used_uris({**source, "Metadata": metadata}, job)}
 
 
 def _read_arguments(view: StepView) -> Mapping[str, Any]:
@@ -150,7 +152,7 @@ def _resolve_step(view: StepView) -> dict[str, Any] | None:
     definition = view.step_definition
     if definition is None:
         return None
-    return resolve_entry(definition, run_values(view))
+    return resolve_entry(definition, make_run_values(view))
 
 
 PARTS: Mapping[str, Callable[[StepView], Mapping[str, Any]]] = {

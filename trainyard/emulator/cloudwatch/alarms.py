@@ -14,7 +14,7 @@ from trainyard.emulator.cloudwatch.metric_store import (
     Metric,
     Metrics,
     compute_statistic,
-    is_supported,
+    is_supported_statistic,
 )
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import ApiError, Thread, make_arn
@@ -219,7 +219,7 @@ def check_alarm(request: dict) -> None:
         if request.get(member) is None:
             raise _make_validation_error(f"{member} is missing")
     statistics = [s for s in (request.get("Statistic"), request.get("ExtendedStatistic")) if s]
-    if len(statistics) != 1 or not is_supported(statistics[0]):
+    if len(statistics) != 1 or not is_supported_statistic(statistics[0]):
         raise _make_validation_error(
             f"Statistic or ExtendedStatistic, {statistics}: expected one of SampleCount, Average, "
             "Sum, Minimum, Maximum, or a percentile such as p99"

@@ -26,12 +26,12 @@ from trainyard.emulator.cloudwatch.metric_store import (
     Metrics,
     Point,
     compute_statistic,
-    is_supported,
+    is_supported_statistic,
 )
 from trainyard.emulator.request_scope import ApiError, make_page
 from trainyard.emulator.request_shapes import describe_shape_errors
 from trainyard.emulator.rest_requests import parse_json_object
-from trainyard.emulator.services.moto_app import query_error
+from trainyard.emulator.services.moto_app import make_query_error
 
 
 class CloudWatch:
@@ -82,7 +82,7 @@ class CloudWatch:
             return Response(body, 200, content_type="text/xml")
         except ApiError as failure:
             if not target:
-                return query_error(failure.code, failure.message, failure.status)
+                return make_query_error(failure.code, failure.message, failure.status)
             response = _make_json_response(
                 failure.status, {"__type": failure.code, "message": failure.message}
             )
@@ -271,6 +271,8 @@ def _iter_points(datum: dict) -> Iterator[Point]:
     t = to_seconds(datum["Timestamp"]) if "Timestamp" in datum else time.time()
     unit, statistics = datum.get("Unit", "None"), datum.get("StatisticValues")
     if statistics:
+        for value in statistics.values():
+            _check_finite(datum, value)
         count, total = statistics["SampleCount"], statistics["Sum"]
         yield Point(t, count, total, statistics["Minimum"], statistics["Maximum"], unit)
         return
@@ -281,9 +283,13 @@ def _iter_points(datum: dict) -> Iterator[Point]:
             f"{datum['MetricName']}: expected Value, StatisticValues or Values"
         )
     for value, count in zip(values, counts, strict=True):
-        if not math.isfinite(value):
-            raise _make_parameter_error(f"{datum['MetricName']}: {value} is not a finite number")
+        _check_finite(datum, value)
         yield Point.from_value(value, unit, t, count)
+
+
+def _check_finite(datum: dict, value: float) -> None:
+    if not math.isfinite(value):
+        raise _make_parameter_error(f"{datum['MetricName']}: {value} is not a finite number")
 
 
 def _parse_span(request: dict) -> tuple[float, float, int]:
@@ -317,7 +323,7 @@ def _group_by_period(
 
 
 def _check_statistics(statistics: list[str]) -> None:
-    if unknown := [name for name in statistics if not is_supported(name)]:
+    if unknown := [name for name in statistics if not is_supported_statistic(name)]:
         raise _make_parameter_error(
             f"statistic {unknown[0]!r} is not computed here: use SampleCount, Sum, Average, "
             "Minimum, Maximum, or a percentile such as p99"

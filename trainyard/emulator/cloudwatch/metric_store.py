@@ -179,7 +179,7 @@ PLAIN: dict[str, Callable[[Sequence[Point]], float]] = {
 _PERCENTILE = re.compile(r"p(\d{1,2}(?:\.\d{1,10})?|100)")
 
 
-def is_supported(statistic: str) -> bool:
+def is_supported_statistic(statistic: str) -> bool:
     """Return whether :func:`compute_statistic` supports ``statistic``: one of the five plain ones,
     or a percentile such as ``p99.9``.
     """
@@ -306,14 +306,14 @@ def record_execution(metrics: Metrics, record: dict, step: str | None) -> None:
 PATH = "/metrics"
 
 
-def derive_token(secret: str) -> str:
+def derive_scrape_token(secret: str) -> str:
     """Return the token for Prometheus. It is derived from the secret and gives access only to the
     metrics.
     """
     return hmac.new(secret.encode(), b"trainyard metrics", hashlib.sha256).hexdigest()
 
 
-def is_scrape(request: Request) -> bool:
+def is_scrape_request(request: Request) -> bool:
     """Return whether the request is for the metrics. A request for a bucket named metrics is signed
     instead and has no bearer token.
     """
@@ -324,7 +324,7 @@ def is_scrape(request: Request) -> bool:
 def answer_scrape(request: Request, secret: str, stores: Iterable[Metrics]) -> Response:
     """Return the metrics of all regions' stores. Return status 401 if the token is wrong."""
     token = request.headers["Authorization"].partition(" ")[2].strip()
-    if not hmac.compare_digest(token.encode(), derive_token(secret).encode()):
+    if not hmac.compare_digest(token.encode(), derive_scrape_token(secret).encode()):
         challenge = {"WWW-Authenticate": 'Bearer realm="trainyard"'}
         return Response(
             "wrong token: trainyard metrics token prints the right one\n", 401, challenge

@@ -111,7 +111,7 @@ class Cluster:
         :class:`EmulatorError` if they cannot be started.
         """
         with contextlib.closing(self._doors) if self._doors else contextlib.nullcontext():
-            readers = self._start()
+            readers = self._start_supervisor()
             deadline = None if limit is None else time.monotonic() + limit
             try:
                 while (event := self._wait_for_event(deadline)) is not None:
@@ -130,7 +130,7 @@ class Cluster:
 
     # starting
 
-    def _start(self) -> list[threading.Thread]:
+    def _start_supervisor(self) -> list[threading.Thread]:
         """Start the supervisor, which starts the nodes; return the threads that read its output."""
         with contextlib.ExitStack() as child_ends, contextlib.ExitStack() as own_ends:
             pipes = {}
@@ -155,8 +155,10 @@ class Cluster:
             self._commands = cast(IO[str], self._process.stdin)
             own_ends.pop_all()  # the readers close them
         if self._doors:
-            self._doors.open(self._process.pid)
-        readers = [_start_thread(self._read, name, read) for name, (read, _) in pipes.items()]
+            self._doors.start_receiving(self._process.pid)
+        readers = [
+            _start_thread(self._forward_log, name, read) for name, (read, _) in pipes.items()
+        ]
         return [*readers, _start_thread(self._queue_events)]
 
     def _build_spec(self, pipes: dict[str, tuple[int, int]]) -> dict:
@@ -172,7 +174,7 @@ class Cluster:
             for node in self._nodes
         ]
         setup = self._isolation.setup(self._directory)
-        setup += self._doors.setup() if self._doors else []
+        setup += self._doors.write_resolv_conf() if self._doors else []
         return {
             "setup": setup,
             "loopback": self._isolation.loopback,
@@ -180,7 +182,7 @@ class Cluster:
             "nodes": nodes,
         }
 
-    def _read(self, node: str, descriptor: int) -> None:
+    def _forward_log(self, node: str, descriptor: int) -> None:
         r"""Call ``on_line`` for each line of the node's log. A ``\r`` also ends a line."""
         with open(descriptor, encoding="utf-8", errors="replace", newline=None) as file:
             for line in file:

@@ -143,7 +143,7 @@ class Engine:
         return image
 
     @property
-    def removal(self) -> list[str]:
+    def removal_command(self) -> list[str]:
         """Command that removes containers, running or not. The containers' names must be
         appended.
         """
@@ -185,7 +185,7 @@ def list_local_names(uri: str) -> list[str]:
     return [uri, name] if slash and ("." in registry or ":" in registry) else [uri]
 
 
-def read_mode() -> Mode:
+def read_container_mode() -> Mode:
     """Return the mode in the variable VARIABLE. Raises :class:`EmulatorError` if it is unknown."""
     mode = os.environ.get(VARIABLE) or "auto"
     if mode not in get_args(Mode):
@@ -194,7 +194,7 @@ def read_mode() -> Mode:
 
 
 @contextmanager
-def use_mode(mode: Mode | None) -> Iterator[None]:
+def use_container_mode(mode: Mode | None) -> Iterator[None]:
     """Set the mode inside the ``with`` block. With None, it remains the one in VARIABLE.
 
     Raises :class:`EmulatorError` if the mode is ``always`` and there is no engine.
@@ -203,7 +203,7 @@ def use_mode(mode: Mode | None) -> Iterator[None]:
     if mode:
         os.environ[VARIABLE] = mode
     try:
-        if read_mode() == "always":
+        if read_container_mode() == "always":
             find_engine()
         yield
     finally:
@@ -240,7 +240,7 @@ def find_engine() -> Engine:
     )
 
 
-def remove_remains(state: Path) -> None:
+def remove_leftover_containers(state: Path) -> None:
     """Remove the containers and networks that a killed emulator of the state directory left
     behind.
     """
@@ -255,7 +255,7 @@ def remove_remains(state: Path) -> None:
     selection = ["--quiet", "--filter", f"label={LABEL}={state}"]
     if names := engine.call("ps", "--all", *selection).stdout.split():
         subprocess.run(
-            [*engine.removal, *names],
+            [*engine.removal_command, *names],
             capture_output=True,
             env=select_client_variables(),
             check=False,

@@ -39,7 +39,7 @@ def main() -> None:
         socket.sethostname(spec["host"])
         arrange_mounts(spec)
         os.chdir(spec["folder"])
-        leave_privileges()
+        drop_privileges()
     except OSError as error:
         sys.exit(f"the node's file system cannot be arranged: {error}")
     try:
@@ -117,7 +117,7 @@ def set_attributes(path: str, flags: int, set_flags: int = 0, clear_flags: int =
     check_system_call(result, "mount_setattr", path)
 
 
-def leave_privileges() -> None:
+def drop_privileges() -> None:
     """Become root of a new user namespace that owns none of this process's other namespaces."""
     check_system_call(LIBC.unshare(NEW_USER), "unshare", "a second user namespace")
     # setgroups first: until it is denied, the kernel does not allow a process without privileges to

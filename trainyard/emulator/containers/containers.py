@@ -66,7 +66,7 @@ class Containers:
             "command": [self._engine.command],
             "containers": {node: f"{self._name}-{node}" for node in self._nodes},
             "after": self._after,
-            "removal": self._engine.removal,
+            "removal": self._engine.removal_command,
             "environment": select_client_variables(),
         }
         return [*build_program_command("container_supervisor"), str(spec), json.dumps(engine)]

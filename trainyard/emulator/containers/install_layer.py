@@ -58,7 +58,7 @@ class _Interpreter:
         return Path(self.folders[0])
 
 
-def add_layer(node: Node, home: str) -> None:
+def add_package_layer(node: Node, home: str) -> None:
     """Create the folder for packages of the job, and put it first on PATH and PYTHONPATH.
 
     ``home`` is the path of the node's home folder as the job sees it.
@@ -92,7 +92,7 @@ def add_layer(node: Node, home: str) -> None:
     }
 
 
-def keep_path(node: Node) -> None:
+def write_login_profile(node: Node) -> None:
     """Write the node's .profile, so that login shells (``bash -l``, as in notebook jobs) use the
     node's PATH instead of this machine's.
     """
@@ -100,7 +100,7 @@ def keep_path(node: Node) -> None:
     (node.home / ".profile").write_text(f"PATH={path}\nexport PATH\n")
 
 
-def locate_packages(node: Node) -> Path:
+def locate_layer_packages(node: Node) -> Path:
     """Return the folder for the packages that the job installs."""
     return next((node.home / NAME / "lib").glob("python*/site-packages"))
 
@@ -173,9 +173,9 @@ class Relocation:
     def prepare(self, node: Node, hosts: list[str]) -> None:
         """Change the node's command, environment and code to use its own directory as /opt/ml."""
         for folder in _find_code_folders(node):
-            _rewrite_tree(folder, node.ml)
-        _rewrite_tree(node.ml / "input/config", node.ml)
-        _rewrite_tree(node.ml / "config", node.ml)
+            _relocate_files(folder, node.ml)
+        _relocate_files(node.ml / "input/config", node.ml)
+        _relocate_files(node.ml / "config", node.ml)
         for mount in node.mounts:
             Path(mount.target).symlink_to(mount.source)
         node.command = [relocate_paths(word, node.ml) for word in node.command]
@@ -186,13 +186,13 @@ class Relocation:
         node.tmp.rmdir()
         node.tmp.symlink_to(scratch)
         node.environment = environment | {"HOME": str(node.home), "TMPDIR": scratch}
-        add_layer(node, str(node.home))
+        add_package_layer(node, str(node.home))
         shutil.copyfile(
-            MODULE_FOLDER / "relocated_imports.py", locate_packages(node) / "sitecustomize.py"
+            MODULE_FOLDER / "relocated_imports.py", locate_layer_packages(node) / "sitecustomize.py"
         )
         shims = _create_shims(node, self._port)
         node.environment["PATH"] = f"{shims}:{node.environment['PATH']}"
-        keep_path(node)
+        write_login_profile(node)
 
 
 def relocate_paths(text: str, ml: Path) -> str:
@@ -211,7 +211,7 @@ def _find_code_folders(node: Node) -> set[Path]:
     return folders
 
 
-def _rewrite_tree(folder: Path, ml: Path) -> None:
+def _relocate_files(folder: Path, ml: Path) -> None:
     for path in folder.rglob("*"):
         if path.suffix in CODE and path.is_file() and not path.is_symlink():
             old = path.read_bytes()
@@ -237,7 +237,7 @@ def _create_shims(node: Node, port: int) -> Path:
     return folder
 
 
-def remove_scratch(node: Node) -> None:
+def remove_temporary_folder(node: Node) -> None:
     """Remove the node's temporary folder if it is outside the node's own directory."""
     if node.tmp.is_symlink():
         shutil.rmtree(node.tmp.readlink(), ignore_errors=True)

@@ -24,11 +24,11 @@ from trainyard.common.errors import EmulatorError
 from trainyard.emulator.containers.container_entry import SHARED_MEMORY
 from trainyard.emulator.containers.install_layer import (
     Relocation,
-    add_layer,
-    keep_path,
+    add_package_layer,
     list_interpreter_folders,
     list_package_folders,
-    remove_scratch,
+    remove_temporary_folder,
+    write_login_profile,
 )
 from trainyard.emulator.containers.node import LOOPBACK, OWN_FOLDERS, OWN_PYTHON, Mount, Node
 from trainyard.emulator.containers.proxy import find_network_tool
@@ -125,7 +125,7 @@ class Namespaces:
         ]
         node.command = [*NODE, *build_mount_command(node.mounts), *enter, *node.command]
         node.environment |= {"HOME": "/opt/home"}
-        add_layer(node, "/opt/home")
+        add_package_layer(node, "/opt/home")
         prefix = node.python.parent.parent
         # AWS's scripts do not quote paths, so they get the interpreter by a path that needs no
         # quotes.
@@ -133,7 +133,7 @@ class Namespaces:
             (node.home / "python").symlink_to(prefix)
             path = node.environment["PATH"].replace(f"{prefix}/", "/opt/home/python/")
             node.environment["PATH"] = path
-        keep_path(node)
+        write_login_profile(node)
 
 
 def _build_mount_spec(node: Node, hosts: Path) -> dict:
@@ -256,7 +256,7 @@ def explain_missing_namespaces() -> str | None:
         return f"{' and '.join(tools)} (util-linux) not found on PATH"
     if not Path("/opt").is_dir():
         return "there is no /opt to put /opt/ml in"
-    command = [*_enter_with(["/opt"]), "true"]
+    command = [*_build_sandbox_command(["/opt"]), "true"]
     process = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return f"{process.stderr.strip() or process.returncode}" if process.returncode else None
 
@@ -264,7 +264,7 @@ def explain_missing_namespaces() -> str | None:
 def remove_job_files(directory: Path) -> None:
     """Remove all files of the job in ``directory`` except its record."""
     for root in directory.glob("algo-*"):
-        remove_scratch(Node(root.name, root))
+        remove_temporary_folder(Node(root.name, root))
         shutil.rmtree(root, ignore_errors=True)
     # This deletes nothing behind a mount: the job's namespaces are not visible here, so the mount
     # targets in ``opt`` and ``empty`` are plain empty folders, and rmdir() keeps a folder with
@@ -277,7 +277,7 @@ def remove_job_files(directory: Path) -> None:
             path.unlink()
 
 
-def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> list[str]:
+def _build_sandbox_command(writable: Iterable[str], visible: list[str] | None = None) -> list[str]:
     """Return a command prefix. The command appended to it can change only the ``writable`` folders.
 
     ``visible`` are paths that must stay visible in folders that are covered, such as /dev/shm.
@@ -297,7 +297,7 @@ def _enter_with(writable: Iterable[str], visible: list[str] | None = None) -> li
 _COMPILED_MODULES: set[tuple[Path, str]] = set()
 
 
-def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
+def store_bytecode(python: Path, modules: Iterable[str]) -> None:
     """Import the interpreter's ``modules`` once, so that their bytecode is stored.
 
     A job cannot store it and would compile them in each of its processes. The import runs outside
@@ -309,7 +309,7 @@ def keep_bytecode(python: Path, modules: Iterable[str]) -> None:
         return
     _COMPILED_MODULES.update((python, name) for name in names)
     tries = (f"try: import {name}\nexcept Exception: pass\n" for name in names)
-    enter = _enter_with(list_package_folders(python), _list_hidden_paths(python))
+    enter = _build_sandbox_command(list_package_folders(python), _list_hidden_paths(python))
     command = [*enter, str(python), "-I", "-c", "".join(tries)]
     with contextlib.suppress(subprocess.TimeoutExpired):
         subprocess.run(command, capture_output=True, timeout=60, check=False)

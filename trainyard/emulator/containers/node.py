@@ -39,7 +39,7 @@ print(json.dumps([platform.python_version(), found]))
 """
 
 
-def check_python(python: Path) -> Path:
+def resolve_python(python: Path) -> Path:
     """Return ``python`` as an absolute path.
 
     Raises:
@@ -60,10 +60,12 @@ def check_python(python: Path) -> Path:
 
 def list_missing_modules(python: Path, modules: Iterable[str]) -> list[str]:
     """Return the top-level ``modules`` that ``python`` cannot import, sorted."""
-    return find_modules(python, modules)[0]
+    return find_missing_and_uncompiled_modules(python, modules)[0]
 
 
-def find_modules(python: Path, modules: Iterable[str]) -> tuple[list[str], list[str]]:
+def find_missing_and_uncompiled_modules(
+    python: Path, modules: Iterable[str]
+) -> tuple[list[str], list[str]]:
     """Return the top-level ``modules`` that ``python`` cannot import, and those that have no
     bytecode, each sorted.
     """

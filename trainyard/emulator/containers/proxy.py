@@ -140,7 +140,7 @@ class Doors:
             "internet": self._route.out is not None,
         }
 
-    def setup(self) -> list[list[str]]:
+    def write_resolv_conf(self) -> list[list[str]]:
         """Write the job's resolv.conf, and return the command to mount it; [] without internet."""
         if not self._route.out:
             return []
@@ -148,7 +148,7 @@ class Doors:
         path.write_text(f"nameserver {self._route.out.nameserver}\n")
         return [["mount", "--bind", str(path), "/etc/resolv.conf"]]
 
-    def open(self, supervisor: int) -> None:
+    def start_receiving(self, supervisor: int) -> None:
         """Receive the sockets in the background. Call it when the process ``supervisor`` has
         started.
         """

@@ -55,7 +55,7 @@ def mentions_opt_ml(constant: object) -> bool:
     return isinstance(constant, str) and "/opt/ml" in constant
 
 
-def run_next() -> None:
+def run_next_sitecustomize() -> None:
     """Run the next sitecustomize on sys.path, which this file hides. It may be a copy of this file,
     which then runs the one after it.
     """
@@ -73,4 +73,4 @@ def run_next() -> None:
 if __name__ == "sitecustomize":
     if "_trainyard_ran" not in sys.__dict__:
         install_loader()
-    run_next()
+    run_next_sitecustomize()

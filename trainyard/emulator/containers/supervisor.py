@@ -95,7 +95,7 @@ def start_nodes(spec: dict) -> dict[int, str]:
     if spec["loopback"]:
         bring_up_loopback()
     if spec["doors"]:
-        open_doors(spec["doors"]["addresses"], spec["doors"]["channel"])
+        open_listening_sockets(spec["doors"]["addresses"], spec["doors"]["channel"])
         if spec["doors"]["internet"]:
             wait_for_internet_route()
     for argv in spec["setup"]:
@@ -136,7 +136,7 @@ def bring_up_loopback() -> None:
         Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text("0")
 
 
-def open_doors(addresses: list[tuple[str, int]], channel: int) -> None:
+def open_listening_sockets(addresses: list[tuple[str, int]], channel: int) -> None:
     """Listen at each of the addresses in this network. Send the sockets to the emulator."""
     with contextlib.ExitStack() as stack:
         for number, (host, _) in enumerate(addresses):

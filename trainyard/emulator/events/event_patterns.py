@@ -120,10 +120,12 @@ def _make_tests(entries: list[Any]) -> list[Test]:
 
 
 def _make_equality_test(operand: Any) -> Test:
-    return _make_value_test(lambda value: type_of(value) == type_of(operand) and value == operand)
+    return _make_value_test(
+        lambda value: get_json_type(value) == get_json_type(operand) and value == operand
+    )
 
 
-def type_of(value: Any) -> str:
+def get_json_type(value: Any) -> str:
     """Return the name of a value's JSON type. A bool is an int in Python, but not a number here."""
     kinds = {bool: "boolean", int: "number", float: "number", str: "string"}
     return kinds.get(type(value), "null")
@@ -207,14 +209,14 @@ def _make_numeric_test(operand: Any) -> Test:
         first = comparisons[0][0] if comparisons else ""
         if sign not in _COMPARE or (first and (first[0] != ">" or sign[0] != "<")):
             raise WrongPattern(f"Bad numeric range operator: {sign}")
-        if not remaining or type_of(remaining[0]) != "number":
+        if not remaining or get_json_type(remaining[0]) != "number":
             raise WrongPattern(f"Value of {sign} must be numeric")
         comparisons.append((sign, remaining.pop(0)))
     if not comparisons:
         raise WrongPattern("Invalid member in numeric match: ]")
     hold = [(_COMPARE[sign], number) for sign, number in comparisons]
     return _make_value_test(
-        lambda value: type_of(value) == "number" and all(test(value, n) for test, n in hold)
+        lambda value: get_json_type(value) == "number" and all(test(value, n) for test, n in hold)
     )
 
 
@@ -255,9 +257,11 @@ def _make_exclusion(operand: Any) -> Callable[[Any], bool]:
     """
     if not isinstance(operand, dict):
         values = operand if isinstance(operand, list) else [operand]
-        if any(type_of(element) not in ("string", "number") for element in values):
+        if any(get_json_type(element) not in ("string", "number") for element in values):
             raise WrongPattern(_NO_LIST if isinstance(operand, list) else _NO_VALUE)
-        return lambda value: any(type_of(value) == type_of(k) and value == k for k in values)
+        return lambda value: any(
+            get_json_type(value) == get_json_type(k) and value == k for k in values
+        )
     if len(operand) != 1 or not set(operand) <= {*_BUT_TEXTS}:
         raise WrongPattern(_NO_VALUE)
     ((name, entry),) = operand.items()

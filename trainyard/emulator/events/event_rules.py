@@ -197,19 +197,19 @@ class Rules:
 
     def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
-            "PutRule": self.put,
-            "DescribeRule": lambda request: self._describe_rule(self._find(request)),
+            "PutRule": self.put_rule,
+            "DescribeRule": lambda request: self._describe_rule(self._find_rule(request)),
             "ListRules": self.list_rules,
-            "DeleteRule": self.delete,
-            "EnableRule": lambda request: self._switch(request, "ENABLED"),
-            "DisableRule": lambda request: self._switch(request, "DISABLED"),
+            "DeleteRule": self.delete_rule,
+            "EnableRule": lambda request: self._set_state(request, "ENABLED"),
+            "DisableRule": lambda request: self._set_state(request, "DISABLED"),
             "PutTargets": self.put_targets,
             "RemoveTargets": self.remove_targets,
             "ListTargetsByRule": self.list_targets,
             "PutEvents": self.put_events,
-            "TestEventPattern": self.test,
+            "TestEventPattern": self.test_event_pattern,
             "ListTagsForResource": lambda request: {
-                "Tags": self._find({"Name": request["ResourceARN"].rpartition("/")[2]})["tags"]
+                "Tags": self._find_rule({"Name": request["ResourceARN"].rpartition("/")[2]})["tags"]
             },
         }
 
@@ -226,7 +226,7 @@ class Rules:
             for rule in rules:
                 self._deliver(rule, event)
 
-    def fire_due(self, now: float) -> None:
+    def fire_due_rules(self, now: float) -> None:
         """Fire the scheduled rules that are due. A rule that missed several times while the machine
         slept fires once.
         """
@@ -254,7 +254,7 @@ class Rules:
 
     # operations
 
-    def put(self, request: dict) -> dict:
+    def put_rule(self, request: dict) -> dict:
         _check_bus(request)
         name = request["Name"]
         if not request.get("EventPattern") and not request.get("ScheduleExpression"):
@@ -283,7 +283,7 @@ class Rules:
         ]
         return _make_page("Rules", rules, request)
 
-    def delete(self, request: dict) -> dict:
+    def delete_rule(self, request: dict) -> dict:
         _check_bus(request)
         with self._lock:
             rule = self._documents.all.get(request["Name"])
@@ -295,7 +295,7 @@ class Rules:
 
     def put_targets(self, request: dict) -> dict:
         with self._lock:
-            rule = self._find({"Name": request["Rule"], **_select_bus(request)})
+            rule = self._find_rule({"Name": request["Rule"], **_select_bus(request)})
             for target in request["Targets"]:
                 if reason := explain_refused_target(target["Arn"]):
                     raise make_validation_error(reason)
@@ -308,13 +308,13 @@ class Rules:
 
     def remove_targets(self, request: dict) -> dict:
         with self._lock:
-            rule = self._find({"Name": request["Rule"], **_select_bus(request)})
+            rule = self._find_rule({"Name": request["Rule"], **_select_bus(request)})
             targets = [target for target in rule["targets"] if target["Id"] not in request["Ids"]]
             self._documents.put(rule | {"targets": targets})
         return {"FailedEntryCount": 0, "FailedEntries": []}
 
     def list_targets(self, request: dict) -> dict:
-        rule = self._find({"Name": request["Rule"], **_select_bus(request)})
+        rule = self._find_rule({"Name": request["Rule"], **_select_bus(request)})
         return _make_page("Targets", rule["targets"], request)
 
     def put_events(self, request: dict) -> dict:
@@ -322,7 +322,7 @@ class Rules:
         failure_count = sum("ErrorCode" in answer for answer in answers)
         return {"FailedEntryCount": failure_count, "Entries": answers}
 
-    def test(self, request: dict) -> dict:
+    def test_event_pattern(self, request: dict) -> dict:
         try:
             event = json.loads(request["Event"])
         except json.JSONDecodeError:
@@ -331,9 +331,9 @@ class Rules:
 
     # internals
 
-    def _switch(self, request: dict, state: str) -> dict:
+    def _set_state(self, request: dict, state: str) -> dict:
         with self._lock:
-            self._documents.put(self._find(request) | {"State": state})
+            self._documents.put(self._find_rule(request) | {"State": state})
         return {}
 
     def _put_event(self, entry: dict) -> dict:
@@ -360,7 +360,7 @@ class Rules:
         for target in rule["targets"]:
             self._send(target, render_target_input(target, event))
 
-    def _find(self, request: dict) -> dict:
+    def _find_rule(self, request: dict) -> dict:
         _check_bus(request)
         rule = self._documents.all.get(request["Name"])
         if rule is None:

@@ -94,8 +94,8 @@ class Events:
         while not self._close_event.wait(TICK):
             now = time.time()
             try:
-                self._rules.fire_due(now)
-                self._schedules.fire_due(now)
+                self._rules.fire_due_rules(now)
+                self._schedules.fire_due_schedules(now)
             except Exception:
                 # For example because the disk is full. The next check tries again.
                 log.exception("due rules and schedules could not be fired")
@@ -178,7 +178,7 @@ class Changes:
             if self._record_status(key, (step["StepStatus"],)) and (
                 earlier or "EndTime" not in step
             ):
-                detail = common | _step_detail(step, earlier)
+                detail = common | _build_step_detail(step, earlier)
                 self._emit(make_event(SOURCE, STEP, detail, resources))
         # The end of an execution is reported after the ends of its steps.
         if status in END_STATUSES and self._record_status(arn, (status,)):
@@ -215,7 +215,7 @@ def _build_execution_detail(answer: dict[str, Any], before: str | None) -> dict[
     return detail
 
 
-def _step_detail(step: dict[str, Any], before: str | None) -> dict[str, Any]:
+def _build_step_detail(step: dict[str, Any], before: str | None) -> dict[str, Any]:
     detail = {
         "stepName": step["StepName"],
         "stepType": step.get("StepType", ""),

@@ -45,14 +45,14 @@ class Schedules:
 
     def list_operations(self) -> dict[str, Callable[[dict], dict]]:
         return {
-            "CreateSchedule": self.create,
-            "GetSchedule": lambda request: self._describe_schedule(self._find(request)),
-            "UpdateSchedule": self.update,
-            "DeleteSchedule": self.delete,
+            "CreateSchedule": self.create_schedule,
+            "GetSchedule": lambda request: self._describe_schedule(self._find_schedule(request)),
+            "UpdateSchedule": self.update_schedule,
+            "DeleteSchedule": self.delete_schedule,
             "ListSchedules": self.list_schedules,
         }
 
-    def fire_due(self, now: float) -> None:
+    def fire_due_schedules(self, now: float) -> None:
         """Fire the schedules that are due."""
         with self._lock:
             for schedule in list(self._documents.all.values()):
@@ -76,22 +76,22 @@ class Schedules:
 
     # operations
 
-    def create(self, request: dict) -> dict:
+    def create_schedule(self, request: dict) -> dict:
         with self._lock:
             name = self._build_key(request)
             if name in self._documents.all:
                 text = f"Schedule {request['Name']} already exists."
                 raise ApiError("ConflictException", text, 409)
-            return self._put(request)
+            return self._put_schedule(request)
 
-    def update(self, request: dict) -> dict:
+    def update_schedule(self, request: dict) -> dict:
         with self._lock:
-            old = self._find(request)
-            return self._put(request, old["CreationDate"])
+            old = self._find_schedule(request)
+            return self._put_schedule(request, old["CreationDate"])
 
-    def delete(self, request: dict) -> dict:
+    def delete_schedule(self, request: dict) -> dict:
         with self._lock:
-            self._find(request)
+            self._find_schedule(request)
             self._documents.drop(self._build_key(request))
         return {}
 
@@ -107,7 +107,7 @@ class Schedules:
 
     # internals
 
-    def _put(self, request: dict, creation_time: float | None = None) -> dict:
+    def _put_schedule(self, request: dict, creation_time: float | None = None) -> dict:
         """Store a new or changed schedule; ``creation_time`` is None for a new one."""
         name, group = request["Name"], request.get("GroupName", DEFAULT)
         if group != DEFAULT:
@@ -155,7 +155,7 @@ class Schedules:
     def _build_key(self, request: dict) -> str:
         return f"{request.get('GroupName', DEFAULT)}/{request['Name']}"
 
-    def _find(self, request: dict) -> dict:
+    def _find_schedule(self, request: dict) -> dict:
         if (key := self._build_key(request)) not in self._documents.all:
             text = f"Schedule {request['Name']} does not exist."
             raise ApiError("ResourceNotFoundException", text, 404)

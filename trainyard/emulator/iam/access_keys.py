@@ -129,7 +129,7 @@ class Keys:
         loan = self._administrators[read_account()]
         return loan.access_key, loan.secret, loan.token
 
-    def explain_end(self, access_key: str) -> str:
+    def explain_expiry(self, access_key: str) -> str:
         """Return why the key is no longer valid. Return an empty string if it is valid or
         unknown.
         """
@@ -153,7 +153,7 @@ class Keys:
         """Return the session to which the key belongs. Return None if it belongs to none."""
         return self._sessions.get(access_key)
 
-    def is_user(self, access_key: str) -> bool:
+    def is_user_key(self, access_key: str) -> bool:
         """Return whether the key was created for a user by CreateAccessKey. IAM may have
         deactivated it since.
         """
@@ -175,7 +175,7 @@ class Keys:
         self._loans |= {loan.access_key: loan, loan.path: loan}
         return loan
 
-    def take_back(self, loan: Loan) -> None:
+    def revoke_loan(self, loan: Loan) -> None:
         """Revoke the loan's key: requests signed with it are refused as expired from now on."""
         self._ended_keys.add(loan.access_key)
         # The secret is kept, so that a signature with it is refused as expired and not as unknown.
@@ -284,12 +284,12 @@ def make_administrator_arn() -> str:
     return f"arn:aws:iam::{read_account()}:role/{NAME}"
 
 
-def is_administrator(role: str) -> bool:
+def is_administrator_role(role: str) -> bool:
     """Return whether the ARN ``role`` is that of the role NAME, or of ENTRY of another account."""
-    return role.rpartition("/")[2] == NAME or bool(find_account(role))
+    return role.rpartition("/")[2] == NAME or bool(find_entry_role_account(role))
 
 
-def find_account(role: str) -> str:
+def find_entry_role_account(role: str) -> str:
     """Return the number of the account whose entry role (ENTRY) has the ARN ``role``. Return an
     empty string for any other role, and for the own account.
     """
@@ -297,7 +297,7 @@ def find_account(role: str) -> str:
     return match[1] if match and match[1] != ACCOUNT else ""
 
 
-def is_needed_for(body: bytes) -> bool:
+def needs_administrator_roles(body: bytes) -> bool:
     """Return whether the response to a request with this body depends on the role NAME or ENTRY."""
     return bool(_ROLE_REQUEST.search(body))
 

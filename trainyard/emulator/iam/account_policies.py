@@ -17,7 +17,7 @@ from trainyard.emulator.iam.access_keys import SESSION
 from trainyard.emulator.request_scope import EXISTING, parse_account, read_account
 from trainyard.emulator.s3.buckets import POLICY
 from trainyard.emulator.s3.object_store import ObjectStore
-from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
+from trainyard.permissions.policy_documents import MalformedPolicy, Policy, parse_policy
 from trainyard.permissions.policy_evaluation import Principal
 
 log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ def _read_document(policy: Any) -> str:
     return next(version.document for version in policy.versions if version.version_id == version_id)
 
 
-def find_owner(arn: str, objects: ObjectStore, own_account: str) -> str:
+def find_owner_account(arn: str, objects: ObjectStore, own_account: str) -> str:
     """Return the number of the account to which a resource belongs.
 
     Return ``own_account`` for a bucket that does not exist, and for an ARN whose account does not
@@ -151,8 +151,8 @@ def find_resource_policy(
         key = (_find_backend_member("kms", "keys", match[1], owner) or {}).get(match[2])
         return _load_policy(f"key {match[2]}", key.policy) if key else None
     if _ROLE.fullmatch(arn):
-        if access_keys.find_account(arn):
-            return read_policy(f"trust of {access_keys.ENTRY}", access_keys.ENTRY_TRUST)
+        if access_keys.find_entry_role_account(arn):
+            return parse_policy(f"trust of {access_keys.ENTRY}", access_keys.ENTRY_TRUST)
         role = find_iam_record(Principal(f"arn:aws:sts::{owner}:assumed-role/", arn))
         return role.trust if role else None
     if match := _REPOSITORY.fullmatch(arn):
@@ -171,7 +171,7 @@ def _load_policy(name: str, document: str | dict[str, Any]) -> Policy:
     because moto accepts documents that AWS refuses.
     """
     try:
-        return read_policy(name, document)
+        return parse_policy(name, document)
     except MalformedPolicy as wrong:
         log.warning("%s; it allows nothing", wrong)
         return Policy(name, ())
@@ -202,12 +202,12 @@ _POLICY_REQUEST = re.compile(
 )
 
 
-def is_needed_for(body: bytes) -> bool:
+def needs_managed_policies(body: bytes) -> bool:
     """Return whether the response to a request with this body depends on AWS's managed policies."""
     return bool(_POLICY_REQUEST.search(body))
 
 
-def add_administrator_roles() -> None:
+def add_managed_policies() -> None:
     """Add AWS's managed policies to the account's IAM if they are missing."""
     # Imported here, because it takes 0.3 s and most emulators never need it.
     from moto.iam.aws_managed_policies import aws_managed_policies_data

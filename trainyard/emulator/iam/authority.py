@@ -14,7 +14,7 @@ from trainyard.emulator.iam.account_policies import IamRecord, make_session_prin
 from trainyard.emulator.iam.s3_calls import (
     iter_decryption_calls,
     iter_existence_calls,
-    list_call,
+    make_list_call,
     make_object_call,
     read_existing_tags,
 )
@@ -22,7 +22,7 @@ from trainyard.emulator.iam.service_calls import Call, build_condition_keys
 from trainyard.emulator.request_scope import EXISTING, ApiError, read_account, read_region
 from trainyard.emulator.s3.object_folder import StoredBytes
 from trainyard.emulator.s3.object_store import DeleteResult, ObjectInfo, ObjectStore
-from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
+from trainyard.permissions.policy_documents import MalformedPolicy, Policy, parse_policy
 from trainyard.permissions.policy_evaluation import (
     Decision,
     Policies,
@@ -38,7 +38,7 @@ Mode = Literal["derived", "enforce", "warn", "off"]
 everyone, and a role that IAM does not know may do nothing. ``warn``: everyone, but denials are only
 logged. ``off``: no one.
 """
-_EVERYTHING = read_policy(
+_EVERYTHING = parse_policy(
     "administrator",
     {"Version": "2012-10-17", "Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}},
 )
@@ -106,7 +106,7 @@ class Authority:
         principal = account_policies.find_user(access_key)
         return self._make_caller(principal) if principal else None
 
-    def find_administrator(self) -> Caller | None:
+    def find_administrator_caller(self) -> Caller | None:
         """Return the caller for the emulator's own user, to whom only control and resource policies
         can apply.
         """
@@ -118,7 +118,7 @@ class Authority:
         """Return the caller for a principal. Return None if no policy applies to it."""
         if self.mode == "off":
             return None
-        if access_keys.is_administrator(principal.role):
+        if access_keys.is_administrator_role(principal.role):
             return self._make_exempt_caller(principal)
         iam_record = account_policies.find_iam_record(principal)
         if iam_record and (iam_record.is_derived or self.mode != "derived"):
@@ -154,7 +154,7 @@ class Authority:
         # The bucket does not exist yet, and S3 itself checks who owns the name.
         if len(EXISTING) == 1 or call.action == "s3:CreateBucket":
             return own_account
-        return account_policies.find_owner(call.resource, self.objects, own_account)
+        return account_policies.find_owner_account(call.resource, self.objects, own_account)
 
     def _has_policies(self, caller: Caller) -> bool:
         """Return whether policies apply to the caller in its own account."""
@@ -180,18 +180,20 @@ class Authority:
         except MalformedPolicy as wrong:  # moto stores documents without checking them
             raise ApiError("MalformedPolicyDocumentException", str(wrong)) from None
         tags = read_existing_tags(call, self.objects)
-        request = request_of(caller, replace(call, context={**call.context, **tags}), owner)
+        request = make_policy_request(
+            caller, replace(call, context={**call.context, **tags}), owner
+        )
         policies = Policies(
             identity=iam_record.identity if iam_record else (_EVERYTHING,),
             boundary=iam_record.boundary if iam_record else None,
             session=caller.session,
             control=self.control,
             resource=resource,
-            must_name=self._must_name(call, resource),
+            needs_resource_allow=self._needs_resource_allow(call, resource),
         )
         return self._notify_observer(evaluate_request(request, policies))
 
-    def _must_name(self, call: Call, resource: Policy | None) -> bool:
+    def _needs_resource_allow(self, call: Call, resource: Policy | None) -> bool:
         """Return whether the resource's policy itself must allow the call, as with KMS keys and
         trust policies. In the modes ``enforce`` and ``warn``, a role that IAM does not know trusts
         no one.
@@ -200,7 +202,7 @@ class Authority:
             return True
         return resource is not None and call.action.startswith(("kms:", "sts:"))
 
-    def assume(self, role: str, source: str) -> None:
+    def check_role_trust(self, role: str, source: str) -> None:
         """Check that a role lets SageMaker assume it for the resource with the ARN ``source``.
 
         Raises ``ValidationException`` with AWS's message.
@@ -211,7 +213,7 @@ class Authority:
         context = build_condition_keys(aws__sourcearn=source, aws__sourceaccount=read_account())
         service = Principal("sagemaker.amazonaws.com")
         request = Request(service, "sts:AssumeRole", role, context)
-        trust = Policies(resource=caller.iam_record.trust, must_name=True)
+        trust = Policies(resource=caller.iam_record.trust, needs_resource_allow=True)
         if not self._notify_observer(evaluate_request(request, trust)).is_allowed:
             self._deny(
                 f"Could not assume role {role}. Please ensure that the role exists and allows "
@@ -247,7 +249,7 @@ def _format_hint(caller: Caller) -> str:
     return ""
 
 
-def request_of(caller: Caller, call: Call, owner: str = "") -> Request:
+def make_policy_request(caller: Caller, call: Call, owner: str = "") -> Request:
     """Return the call as a policy request, with the condition keys for its caller and the time.
 
     ``owner`` is the account of the resource, or empty for the caller's account.
@@ -311,7 +313,7 @@ class RestrictedObjects(ObjectStore):
         return super().open(bucket, key, version)
 
     def list(self, bucket: str, prefix: str = "", *, start: bytes = b"") -> Iterator[ObjectInfo]:
-        self._authority.check(self._caller, [list_call(bucket, prefix)])
+        self._authority.check(self._caller, [make_list_call(bucket, prefix)])
         return super().list(bucket, prefix, start=start)
 
     def commit(self, bucket: str, key: str, *args: Any, **options: Any) -> ObjectInfo:

@@ -16,15 +16,15 @@ from trainyard.emulator.iam.service_calls import (
     build_condition_keys,
     iter_members,
     iter_sagemaker_calls,
-    log_call,
     make_key_call,
+    make_log_call,
 )
 from trainyard.emulator.request_scope import ApiError, find_other_account, make_arn
 from trainyard.emulator.s3.object_requests import ACL, COPY, parse_tags
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.s3.operation_routes import find_operation
 from trainyard.emulator.s3.s3_dispatch import parse_target
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 
 _ACTIONS = {
     "HeadObject": "GetObject",
@@ -117,7 +117,7 @@ def iter_existence_calls(objects: ObjectStore, bucket: str, key: str) -> Iterato
         yield Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", known_keys=_KNOWN_ACTIONS)
 
 
-def list_call(bucket: str, prefix: str) -> Call:
+def make_list_call(bucket: str, prefix: str) -> Call:
     """Return the call that lists the keys below a prefix."""
     return Call("s3:ListBucket", f"arn:aws:s3:::{bucket}", {"s3:prefix": (prefix,)}, _KNOWN_ACTIONS)
 
@@ -238,8 +238,10 @@ def _iter_network_calls(network: Mapping[str, Any]) -> Iterator[Call]:
 
 def iter_logging_calls(group: str, stream: str) -> Iterator[Call]:
     """Iterate over the calls that writing a job's log needs."""
-    yield from (log_call(action, group) for action in ("CreateLogGroup", "DescribeLogStreams"))
-    yield from (log_call(action, group, stream) for action in ("CreateLogStream", "PutLogEvents"))
+    yield from (make_log_call(action, group) for action in ("CreateLogGroup", "DescribeLogStreams"))
+    yield from (
+        make_log_call(action, group, stream) for action in ("CreateLogStream", "PutLogEvents")
+    )
 
 
 def make_metric_call(namespace: str) -> Call:
@@ -262,7 +264,7 @@ def iter_step_calls(
     if kind == "Callback":
         queue = str(fields.get("SqsQueueUrl"))
         yield Call("sqs:SendMessage", make_arn("sqs", queue.rpartition("/")[2]))
-    request = step_type(kind).request
+    request = get_step_type(kind).request
     match = re.fullmatch(r"Create(\w+?)(?:Request|Input)", request or "")
     if match is None:
         return

@@ -26,10 +26,10 @@ from trainyard.emulator.request_scope import (
     read_region,
 )
 from trainyard.emulator.request_signatures import RequestSignature
-from trainyard.emulator.rest_requests import parse_list
+from trainyard.emulator.rest_requests import parse_form_list
 from trainyard.emulator.s3.buckets import MAY_DELETE
 from trainyard.emulator.services.moto_app import Moto
-from trainyard.permissions.policy_documents import MalformedPolicy, Policy, read_policy
+from trainyard.permissions.policy_documents import MalformedPolicy, Policy, parse_policy
 
 SHORTEST, LONGEST = 900, 43_200  # minimum and maximum seconds of a session
 USUAL = 3600  # seconds: the default, and the maximum for role chaining and most roles
@@ -114,7 +114,7 @@ class SecurityTokens:
             policies = tuple(self._iter_policies(form))
         longest = int(getattr(iam_role, "max_session_duration", None) or USUAL)
         seconds = _parse_duration(
-            form.get("DurationSeconds"), longest, self.keys.is_user(access_key)
+            form.get("DurationSeconds"), longest, self.keys.is_user_key(access_key)
         )
         user_id = f"{iam_role.id if iam_role else make_role_id(parts['name'])}:{name}"
         until = time.time() + seconds
@@ -130,10 +130,10 @@ class SecurityTokens:
                     f"Policy: expected at most {LONGEST_POLICY} characters"
                 )
             try:
-                yield read_policy("session policy", text)
+                yield parse_policy("session policy", text)
             except MalformedPolicy as wrong:
                 raise ApiError("MalformedPolicyDocument", str(wrong)) from None
-        arns = [entry.get("arn", "") for entry in parse_list(form, "PolicyArns")]
+        arns = [entry.get("arn", "") for entry in parse_form_list(form, "PolicyArns")]
         if len(arns) > 10:
             raise _make_validation_error("PolicyArns: expected at most 10 managed policies")
         for arn in arns:
@@ -175,7 +175,7 @@ def _parse_tags(
 
     ``source`` is the session that makes the request, or None.
     """
-    tags = [(tag.get("Key", ""), tag.get("Value", "")) for tag in parse_list(form, "Tags")]
+    tags = [(tag.get("Key", ""), tag.get("Value", "")) for tag in parse_form_list(form, "Tags")]
     keys = [key.lower() for key, _ in tags]
     if len(tags) > 50 or any(not 1 <= len(k) <= 128 or len(v) > 256 for k, v in tags):
         raise _make_validation_error(
@@ -188,7 +188,7 @@ def _parse_tags(
     if conflicts := sorted(chain_keys.intersection(keys)):
         message = f"The tag {conflicts[0]} was set as transitive earlier in the chain."
         raise ApiError("InvalidParameterValue", message)
-    new_keys = {key.lower() for key in parse_list(form, "TransitiveTagKeys")}
+    new_keys = {key.lower() for key in parse_form_list(form, "TransitiveTagKeys")}
     if new_keys - set(keys):
         message = "The specified transitive tag key must be included in the requested tags."
         raise ApiError("InvalidParameterValue", message)
@@ -243,7 +243,7 @@ def find_denial(
 
 def _find_caller(authority: Authority, keys: Keys, access_key: str) -> Caller | None:
     if access_key == keys.own_pair[0]:
-        return authority.find_administrator()
+        return authority.find_administrator_caller()
     if loan := keys.find_loan(access_key):
         return authority.find_role_caller(loan.role)
     if session := keys.find_session(access_key):

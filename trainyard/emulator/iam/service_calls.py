@@ -12,8 +12,8 @@ from urllib.parse import unquote
 from werkzeug import Request
 
 from trainyard.emulator.request_scope import find_other_account, make_arn, read_account
-from trainyard.emulator.rest_requests import parse_json_object, parse_list
-from trainyard.emulator.services.moto_operations import find_operation
+from trainyard.emulator.rest_requests import parse_form_list, parse_json_object
+from trainyard.emulator.services.moto_operations import find_operation_name
 
 # A call as IAM sees it: an action on a resource, with the condition keys that are known about it.
 
@@ -83,19 +83,19 @@ def iter_sagemaker_calls(operation: str, request: Mapping[str, Any]) -> Iterator
                 t for name in names for v in iter_members(request, name) for t in to_iam_texts(v)
             )
         )
-    } | tag_keys(request.get("Tags"))
+    } | build_tag_keys(request.get("Tags"))
     resource = _find_sagemaker_resource(operation, request)
     yield Call(f"sagemaker:{operation}", resource, context, _KNOWN_KEYS)
     if operation in ("CreateEndpoint", "UpdateEndpoint"):
         config = make_arn("sagemaker", f"endpoint-config/{request.get('EndpointConfigName', '')}")
         yield Call(f"sagemaker:{operation}", config, context, _KNOWN_KEYS)
     if request.get("Tags") and operation.startswith("Create"):
-        yield Call("sagemaker:AddTags", resource, tag_keys(request["Tags"]), _KNOWN_KEYS)
+        yield Call("sagemaker:AddTags", resource, build_tag_keys(request["Tags"]), _KNOWN_KEYS)
     if _PASSING.match(operation):
-        yield from pass_role_calls(request, SAGEMAKER)
+        yield from iter_pass_role_calls(request, SAGEMAKER)
 
 
-def pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
+def iter_pass_role_calls(request: Mapping[str, Any], service: str) -> Iterator[Call]:
     """Iterate over one PassRole call for each role that a request passes to a service."""
     roles = {
         role
@@ -118,7 +118,7 @@ def iter_members(value: Any, name: str) -> Iterator[Any]:
         yield from iter_members(child, name)
 
 
-def tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
+def build_tag_keys(tags: Any) -> dict[str, tuple[str, ...]]:
     """Return the condition keys for ``tags``, a request's list of Key and Value."""
     if not isinstance(tags, list) or not all(isinstance(tag, Mapping) for tag in tags):
         return {}
@@ -180,7 +180,7 @@ def make_key_call(action: str, key: str, **context: str) -> Call:
     return Call(f"kms:{action}", arn, build_condition_keys(**context), known_keys)
 
 
-def log_call(action: str, group: str, stream: str = "") -> Call:
+def make_log_call(action: str, group: str, stream: str = "") -> Call:
     """Return a call of an action on a log group, or on one of its streams."""
     return Call(f"logs:{action}", make_arn("logs", f"log-group:{group}:log-stream:{stream}"))
 
@@ -189,13 +189,13 @@ def _iter_logs_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Cal
     group = request.get("logGroupName") or str(request.get("logGroupIdentifier", "*"))
     streams = operation in ("PutLogEvents", "GetLogEvents", "CreateLogStream", "DeleteLogStream")
     stream = request.get("logStreamName", "") if streams else ""
-    yield log_call(operation, group.partition("log-group:")[2] or group, stream)
+    yield make_log_call(operation, group.partition("log-group:")[2] or group, stream)
 
 
 def _iter_events_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
     name = request.get("Rule") or (request.get("Name") if operation.endswith("Rule") else None)
     yield Call(f"events:{operation}", make_arn("events", f"rule/{name}") if name else "*")
-    yield from pass_role_calls(request, "events.amazonaws.com")
+    yield from iter_pass_role_calls(request, "events.amazonaws.com")
 
 
 def _iter_sqs_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call]:
@@ -228,12 +228,12 @@ def _iter_sts_calls(operation: str, request: Mapping[str, Any]) -> Iterator[Call
     """
     if operation != "AssumeRole":
         return
-    context = tag_keys(parse_list(request, "Tags")) | build_condition_keys(
+    context = build_tag_keys(parse_form_list(request, "Tags")) | build_condition_keys(
         sts__externalid=request.get("ExternalId"),
         sts__rolesessionname=request.get("RoleSessionName"),
-        sts__transitivetagkeys=parse_list(request, "TransitiveTagKeys") or None,
+        sts__transitivetagkeys=parse_form_list(request, "TransitiveTagKeys") or None,
     )
-    actions = ["AssumeRole", "TagSession"] if parse_list(request, "Tags") else ["AssumeRole"]
+    actions = ["AssumeRole", "TagSession"] if parse_form_list(request, "Tags") else ["AssumeRole"]
     for action in actions:
         yield Call(f"sts:{action}", str(request.get("RoleArn")), context, _OF_SESSIONS)
 
@@ -270,7 +270,7 @@ def iter_service_calls(service: str, request: Request) -> Iterator[Call]:
     For a service that is not in ``_SERVICES`` the resource is not known: it is ``*``.
     """
     if service == "lambda" and (match := _FUNCTION.match(request.path)):
-        verb = "InvokeFunction" if match["rest"] else find_operation(service, request)
+        verb = "InvokeFunction" if match["rest"] else find_operation_name(service, request)
         name = unquote(match["name"])
         plain = name.rpartition("function:")[2].partition(":")[0]
         arn = name if name.startswith("arn:") else make_arn("lambda", f"function:{plain}")
@@ -280,7 +280,7 @@ def iter_service_calls(service: str, request: Request) -> Iterator[Call]:
         verb = "InvokeEndpointAsync" if match["verb"].startswith("async") else "InvokeEndpoint"
         yield Call(f"sagemaker:{verb}", make_arn("sagemaker", f"endpoint/{match['name']}"))
         return
-    operation = find_operation(service, request)
+    operation = find_operation_name(service, request)
     list_calls = _SERVICES.get(service)
     if list_calls is None:
         yield Call(f"{service}:{operation}")

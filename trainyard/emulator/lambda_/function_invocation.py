@@ -13,7 +13,7 @@ from typing import Any
 
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
-from trainyard.emulator.containers.install_layer import remove_scratch
+from trainyard.emulator.containers.install_layer import remove_temporary_folder
 from trainyard.emulator.containers.isolation import choose_isolation
 from trainyard.emulator.containers.node import Node, build_base_environment
 from trainyard.emulator.json_documents import write_json
@@ -71,15 +71,17 @@ class Invocation:
         root = self.directory / "function"
         node = Node("function", root, python=self.job_services.python, may_write=False)
         try:
-            self._stage(node, event)
+            self._prepare_node(node, event)
             with grant_access(self.job_services.aws, self.configuration["Role"], False) as access:
                 start_time = time.monotonic()
-                outcome = self._start(node, access).run(INIT + self.configuration["Timeout"], 0)
+                outcome = self._make_cluster(node, access).run(
+                    INIT + self.configuration["Timeout"], 0
+                )
             return self._make_result(node, outcome, 1000 * (time.monotonic() - start_time))
         finally:
             if self._timer:
                 self._timer.cancel()
-            remove_scratch(node)
+            remove_temporary_folder(node)
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def stop(self) -> None:
@@ -88,7 +90,7 @@ class Invocation:
         if self._cluster:
             self._cluster.stop(0)
 
-    def _stage(self, node: Node, event: Any) -> None:
+    def _prepare_node(self, node: Node, event: Any) -> None:
         """Write the process's files, and set its environment and command."""
         node.make_directories()
         if choose_isolation().loopback:
@@ -124,7 +126,7 @@ class Invocation:
             "AWS_LAMBDA_LOG_STREAM_NAME": self._stream,
         }
 
-    def _start(self, node: Node, access: Access | None) -> Cluster:
+    def _make_cluster(self, node: Node, access: Access | None) -> Cluster:
         """Return a cluster whose only process is that of the invocation, ready to run."""
         isolation = choose_isolation()
         node.environment |= access.build_environment(isolation) if access else {}
@@ -149,7 +151,7 @@ class Invocation:
         elif text and len(text) > LONGEST_ANSWER:
             result = self._make_oversize_failure()
         elif (answer := _parse_answer(text)) is None:
-            result = self._make_failure("Runtime.ExitError", self._exit_message(outcome))
+            result = self._make_failure("Runtime.ExitError", self._format_exit_message(outcome))
         else:
             milliseconds, memory = answer["milliseconds"], answer["memory"]
             payload = json.dumps(answer["error"] or answer["result"]).encode()
@@ -171,7 +173,7 @@ class Invocation:
         limit = f"exceeded maximum allowed payload size ({LARGEST} bytes)."
         return self._make_failure("Function.ResponseSizeTooLarge", f"Response payload size {limit}")
 
-    def _exit_message(self, outcome: Outcome) -> str:
+    def _format_exit_message(self, outcome: Outcome) -> str:
         status = outcome.failure.status if outcome.failure else 0
         how = f"with error: {f'signal: {-status}' if status < 0 else f'exit status {status}'}"
         how = how if status else "without providing a reason"

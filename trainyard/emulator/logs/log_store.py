@@ -50,7 +50,7 @@ class Stream:
 
     @property
     def arn(self) -> str:
-        return f"{group_arn(self.group)}:log-stream:{self.name}"
+        return f"{make_group_arn(self.group)}:log-stream:{self.name}"
 
 
 class LogStore:
@@ -69,9 +69,9 @@ class LogStore:
     def append(self, group: str, stream: str, messages: Iterable[str]) -> None:
         """Add one event per message, with the current time; create group and stream if needed."""
         now = _read_clock_ms()
-        self.put(group, stream, [(now, message) for message in messages], create=True)
+        self.put_events(group, stream, [(now, message) for message in messages], create=True)
 
-    def put(
+    def put_events(
         self, group: str, stream: str, events: list[tuple[int, str]], *, create: bool = False
     ) -> None:
         """Add (timestamp in ms, message) events to a stream.
@@ -84,7 +84,7 @@ class LogStore:
         lines = [json.dumps({"t": t, "i": now, "m": m}, ensure_ascii=False) for t, m in events]
         with self._lock:
             if create:
-                self._create(group, stream)
+                self._create_stream_file(group, stream)
             elif not path.exists():
                 raise _make_missing_error(f"The specified log stream {stream!r} does not exist.")
             with path.open("r+b") as file:
@@ -106,14 +106,14 @@ class LogStore:
             shutil.rmtree(self._build_group_folder(group))
 
     def delete_stream(self, group: str, stream: str) -> None:
-        path = self.stream(group, stream).path
+        path = self.find_stream(group, stream).path
         with self._lock:
             path.unlink(missing_ok=True)
 
     def create_stream(self, group: str, stream: str) -> None:
         with self._lock:
             self._check_group(group)
-            if not self._create(group, stream):
+            if not self._create_stream_file(group, stream):
                 raise ApiError(
                     "ResourceAlreadyExistsException", "The specified log stream already exists"
                 )
@@ -123,7 +123,9 @@ class LogStore:
     def list_groups(self) -> list[tuple[str, int]]:
         """Return (name, creation time in ms) of each group, sorted by name."""
         paths = [p for p in self.root.iterdir() if p.suffix == _GROUP]
-        return sorted((unquote(p.name.removesuffix(_GROUP)), _read_birth_time(p)) for p in paths)
+        return sorted(
+            (unquote(p.name.removesuffix(_GROUP)), _read_change_time_ms(p)) for p in paths
+        )
 
     def list_streams(self, group: str, prefix: str = "") -> list[Stream]:
         """Return the group's streams whose names start with ``prefix``, sorted by name."""
@@ -134,9 +136,9 @@ class LogStore:
             for name in os.listdir(self._build_group_folder(group))
             if name.startswith(start) and name.endswith(_STREAM)
         )
-        return [self.stream(group, name) for name in sorted(names)]
+        return [self.find_stream(group, name) for name in sorted(names)]
 
-    def stream(self, group: str, stream: str) -> Stream:
+    def find_stream(self, group: str, stream: str) -> Stream:
         """Return a stream. Raises ``ResourceNotFoundException`` if it does not exist."""
         self._check_group(group)
         path = self._build_stream_path(group, stream)
@@ -148,7 +150,7 @@ class LogStore:
 
     # Internal methods.
 
-    def _create(self, group: str, stream: str) -> bool:
+    def _create_stream_file(self, group: str, stream: str) -> bool:
         """Create a stream. Return False if it exists already, else True."""
         path = self._build_stream_path(group, stream)
         if path.exists():
@@ -196,7 +198,7 @@ def read_backward(path: Path, stop: int | None = None) -> Iterator[Event]:
             position = start
 
 
-def group_arn(group: str) -> str:
+def make_group_arn(group: str) -> str:
     return make_arn("logs", f"log-group:{group}")
 
 
@@ -205,7 +207,7 @@ def _read_creation_time(header: bytes, path: Path) -> int:
     try:
         return int(json.loads(header)["created"])
     except (ValueError, KeyError, TypeError):
-        return _read_birth_time(path)
+        return _read_change_time_ms(path)
 
 
 def _parse_event(line: bytes, start: int) -> Event:
@@ -244,7 +246,7 @@ def _encode_file_name(subject: str, name: str, suffix: str) -> str:
     return file_name
 
 
-def _read_birth_time(path: Path) -> int:
+def _read_change_time_ms(path: Path) -> int:
     return int(path.stat().st_ctime * 1000)
 
 

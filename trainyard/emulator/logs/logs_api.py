@@ -14,7 +14,7 @@ from trainyard.emulator.logs.log_store import (
     Event,
     LogStore,
     Stream,
-    group_arn,
+    make_group_arn,
     read_backward,
     read_forward,
 )
@@ -41,9 +41,9 @@ class Logs:
             "DescribeLogStreams": self._describe_streams,
             "DeleteLogGroup": self._delete_group,
             "DeleteLogStream": self._delete_stream,
-            "FilterLogEvents": self._filter,
-            "GetLogEvents": self._get,
-            "PutLogEvents": self._put,
+            "FilterLogEvents": self._filter_events,
+            "GetLogEvents": self._get_events,
+            "PutLogEvents": self._put_events,
         }
 
     def handle(self, operation: str, request: dict) -> dict:
@@ -76,7 +76,7 @@ class Logs:
         )
         return {}
 
-    def _put(self, request: dict) -> dict:
+    def _put_events(self, request: dict) -> dict:
         events = [
             (e["timestamp"], e["message"]) for e in _read_required_member(request, "logEvents")
         ]
@@ -84,10 +84,10 @@ class Logs:
             message = "Log events in a single PutLogEvents request must be in chronological order."
             raise ApiError("InvalidParameterException", message)
         # Called for its error: the stream must exist.
-        self._store.stream(
+        self._store.find_stream(
             _read_group_name(request), _read_required_member(request, "logStreamName")
         )
-        self._store.put(_read_group_name(request), request["logStreamName"], events)
+        self._store.put_events(_read_group_name(request), request["logStreamName"], events)
         return {"nextSequenceToken": "0"}
 
     def _describe_groups(self, request: dict) -> dict:
@@ -99,8 +99,8 @@ class Logs:
             {
                 "logGroupName": name,
                 "creationTime": creation_time,
-                "arn": f"{group_arn(name)}:*",
-                "logGroupArn": group_arn(name),
+                "arn": f"{make_group_arn(name)}:*",
+                "logGroupArn": make_group_arn(name),
                 "metricFilterCount": 0,
                 "storedBytes": 0,
                 "logGroupClass": "STANDARD",
@@ -125,8 +125,8 @@ class Logs:
         page = _make_page(request, "logStreams", streams[::-1] if newest_first else streams)
         return page | {"logStreams": [_describe_stream(s) for s in page["logStreams"]]}
 
-    def _get(self, request: dict) -> dict:
-        stream = self._store.stream(
+    def _get_events(self, request: dict) -> dict:
+        stream = self._store.find_stream(
             _read_group_name(request), _read_required_member(request, "logStreamName")
         )
         limit = _read_limit(request)
@@ -145,14 +145,14 @@ class Logs:
             "nextBackwardToken": f"b/{first:020d}",
         }
 
-    def _filter(self, request: dict) -> dict:
+    def _filter_events(self, request: dict) -> dict:
         group, pattern = (
             _read_group_name(request),
             Pattern.parse(request.get("filterPattern") or ""),
         )
         names = request.get("logStreamNames")
         if names:
-            streams = [self._store.stream(group, name) for name in names]
+            streams = [self._store.find_stream(group, name) for name in names]
         else:
             streams = self._store.list_streams(group, request.get("logStreamNamePrefix", ""))
         limit = _read_limit(request)
@@ -332,7 +332,7 @@ def search_streams(
     The token is None if all was searched. At most ``limit`` events and about ``size`` characters of
     them are returned.
     """
-    times, offsets = Times.from_request(request), _read_token(request.get("nextToken"))
+    times, offsets = Times.from_request(request), _decode_token(request.get("nextToken"))
     matches: list[tuple[Stream, Event]] = []
     readers = [
         zip(itertools.repeat(stream), read_forward(stream.path, offsets.setdefault(stream.name, 0)))
@@ -350,7 +350,7 @@ def search_streams(
     return matches, None
 
 
-def _read_token(token: str | None) -> dict[str, int]:
+def _decode_token(token: str | None) -> dict[str, int]:
     """Return the offset of each stream, by name, in a token. Return {} without a token."""
     if not token:
         return {}

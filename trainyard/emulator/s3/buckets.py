@@ -14,16 +14,16 @@ from trainyard.emulator.s3.object_requests import (
     ACL,
     build_version_header,
     check_acl,
-    check_of_delete,
     check_tags,
+    make_delete_check,
     parse_number,
     parse_tags,
-    with_tags,
+    replace_tags,
 )
 from trainyard.emulator.s3.object_store import ObjectInfo, ObjectStore
 from trainyard.emulator.s3.operation_routes import Response, operation
 from trainyard.emulator.s3.upload_body import PREFIX, read_document
-from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
+from trainyard.permissions.policy_documents import MalformedPolicy, parse_policy
 
 _LISTING = "prefix delimiter max-keys encoding-type"
 _PLACE = "location"
@@ -93,7 +93,7 @@ class Buckets:
         new = not self.store.has_bucket(bucket)
         self.store.create_bucket(bucket)
         if new and constraint:
-            self.store.set(bucket, _PLACE, constraint)
+            self.store.write_setting(bucket, _PLACE, constraint)
         return Response(headers={"Location": f"/{bucket}"})
 
     @operation("HeadBucket")
@@ -155,7 +155,7 @@ class Buckets:
             if more := {child.tag for child in element} - {"Key", "VersionId", "ETag"}:
                 message = f"The emulator's S3 does not implement {min(more)} of DeleteObjects."
                 raise ApiError("NotImplemented", message, 501)
-            check = check_of_delete(element.findtext("ETag"))
+            check = make_delete_check(element.findtext("ETag"))
             result = self.store.delete(bucket, key, version or None, check=check)
         # One refused object becomes an entry of the response; the others are deleted anyway.
         except ApiError as failure:
@@ -227,12 +227,14 @@ class Settings:
             raise ApiError(
                 "MalformedXML", f"{', '.join(_SWITCHES)}: expected true or false: {switches}"
             )
-        self.store.set(bucket, _BLOCK, json.dumps({k: v == "true" for k, v in switches.items()}))
+        self.store.write_setting(
+            bucket, _BLOCK, json.dumps({k: v == "true" for k, v in switches.items()})
+        )
         return Response()
 
     @operation("DeletePublicAccessBlock")
     def unblock_public_access(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.set(bucket, _BLOCK, None)
+        self.store.write_setting(bucket, _BLOCK, None)
         return Response(status=204)
 
     @operation("GetBucketPolicy")
@@ -249,19 +251,19 @@ class Settings:
         self.store.check_bucket(bucket)
         text = read_document(request).decode(errors="replace")
         try:
-            statements = read_policy(f"bucket {bucket}", text).statements
+            statements = parse_policy(f"bucket {bucket}", text).statements
         except MalformedPolicy as wrong:
             raise ApiError("MalformedPolicy", str(wrong)) from None
         # The policy of a bucket, unlike that of a role, must name its principals and resources.
         for element in ("principal", "resource"):
             if any(getattr(statement, element) is None for statement in statements):
                 raise ApiError("MalformedPolicy", f"Missing required field {element.capitalize()}")
-        self.store.set(bucket, POLICY, text)
+        self.store.write_setting(bucket, POLICY, text)
         return Response(status=204)
 
     @operation("DeleteBucketPolicy")
     def delete_policy(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.set(bucket, POLICY, None)
+        self.store.write_setting(bucket, POLICY, None)
         return Response(status=204)
 
 
@@ -285,20 +287,23 @@ class Tagging:
     def put(self, request: Request, bucket: str, key: str) -> Response:
         tags = read_tags(operation_routes.parse_xml(read_document(request)))
         check_tags(tags)
-        return Response(headers=build_version_header(self._set(request, bucket, key, tags)))
+        return Response(
+            headers=build_version_header(self._set_object_tags(request, bucket, key, tags))
+        )
 
     @operation("DeleteObjectTagging", heeds="versionId")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
         return Response(
-            status=204, headers=build_version_header(self._set(request, bucket, key, []))
+            status=204,
+            headers=build_version_header(self._set_object_tags(request, bucket, key, [])),
         )
 
-    def _set(self, request: Request, bucket: str, key: str, tags: list) -> ObjectInfo:
+    def _set_object_tags(self, request: Request, bucket: str, key: str, tags: list) -> ObjectInfo:
         version = request.args.get("versionId")
-        return self.store.set_headers(bucket, key, version, lambda i: with_tags(i.headers, tags))
+        return self.store.set_headers(bucket, key, version, lambda i: replace_tags(i.headers, tags))
 
     @operation("GetBucketTagging")
-    def read_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+    def read_bucket_tags(self, request: Request, bucket: str, key: str) -> Response:
         setting = self.store.read_setting(bucket, SETTING)
         if setting is None:
             fields = {"BucketName": bucket}
@@ -306,17 +311,17 @@ class Tagging:
         return _build_response([(k, v) for k, v in json.loads(setting)], {})
 
     @operation("PutBucketTagging", heeds=f"{PREFIX}*")
-    def put_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
+    def put_bucket_tags(self, request: Request, bucket: str, key: str) -> Response:
         self.store.check_bucket(bucket)
         tags = read_tags(operation_routes.parse_xml(read_document(request)))
         check_tags(tags, MOST)
         # An empty set means no tags: GetBucketTagging then returns NoSuchTagSet.
-        self.store.set(bucket, SETTING, json.dumps(tags) if tags else None)
+        self.store.write_setting(bucket, SETTING, json.dumps(tags) if tags else None)
         return Response(status=204)
 
     @operation("DeleteBucketTagging")
-    def delete_of_bucket(self, request: Request, bucket: str, key: str) -> Response:
-        self.store.set(bucket, SETTING, None)
+    def delete_bucket_tags(self, request: Request, bucket: str, key: str) -> Response:
+        self.store.write_setting(bucket, SETTING, None)
         return Response(status=204)
 
 

@@ -43,7 +43,7 @@ def read_page(
     ``infos`` is a function that iterates over objects or versions in UTF-8 byte order, starting at
     the given key, or after ``after`` if that key is empty.
     """
-    prefix, delimiter = read_prefixes(request)
+    prefix, delimiter = read_prefix_and_delimiter(request)
     page, start = Page(), b""
     while limit:
         common_prefix = None
@@ -73,7 +73,7 @@ def _read_objects(
     store: ObjectStore, bucket: str, request: Request, after: str, limit: int
 ) -> Page:
     first = after.encode() + b"\0" if after else b""  # the marker itself is not listed again
-    prefix = read_prefixes(request)[0]
+    prefix = read_prefix_and_delimiter(request)[0]
     return read_page(
         lambda start: store.list(bucket, prefix, start=start or first), request, after, limit
     )
@@ -104,7 +104,7 @@ def answer_list_v1(store: ObjectStore, bucket: str, request: Request) -> Respons
     marker = request.args.get("marker", "")
     limit, (prefix, delimiter) = (
         _parse_max_keys(request.args.get("max-keys")),
-        read_prefixes(request),
+        read_prefix_and_delimiter(request),
     )
     page = _read_objects(store, bucket, request, marker, limit)
     tree: list = [
@@ -127,7 +127,7 @@ def find_common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
 
 
 def _build_common_elements(request: Request, bucket: str, limit: int, page: Page) -> list:
-    prefix, delimiter = read_prefixes(request)
+    prefix, delimiter = read_prefix_and_delimiter(request)
     tree: list = [("Name", bucket), ("Prefix", encode_key(request, prefix)), ("MaxKeys", limit)]
     if delimiter:
         tree.append(("Delimiter", encode_key(request, delimiter)))
@@ -154,7 +154,7 @@ def _build_entries(request: Request, page: Page, *, owner: bool) -> list:
     return tree
 
 
-def read_prefixes(request: Request) -> tuple[str, str]:
+def read_prefix_and_delimiter(request: Request) -> tuple[str, str]:
     return request.args.get("prefix", ""), request.args.get("delimiter", "")
 
 

@@ -21,8 +21,8 @@ from trainyard.emulator.s3.upload_body import (
     LINEAR,
     PREFIX,
     TYPE,
-    compute_composite,
-    compute_full_object,
+    compute_composite_checksum,
+    compute_full_object_checksum,
 )
 
 MAX_PARTS = 10_000
@@ -92,7 +92,7 @@ class Uploads:
         with self._lock:
             return [u for u in self._uploads.values() if u.bucket == bucket]
 
-    def add(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
+    def add_part(self, upload: Upload, number: int, blob: Blob, checksums: dict[str, str]) -> Part:
         """Store ``blob`` as part ``number``; an earlier part with that number is replaced."""
         part = Part(blob, blob.md5.hexdigest(), checksums, datetime.now(UTC))
         # Under the lock, so that a concurrent abort either finds the part, or has removed the
@@ -165,7 +165,7 @@ def _select_parts(upload: Upload, request_tree: Element) -> list[Part]:
             operation_routes.read_child_text(element, "PartNumber"), "PartNumber", 1, 1, MAX_PARTS
         )
         etag = operation_routes.read_child_text(element, "ETag").strip('"')
-        _check_checksum_named(upload, part_number, element)
+        _check_part_checksum(upload, part_number, element)
         part = upload.parts.get(part_number)
         if part is None or part.etag != etag or not _matches_checksums(part, element):
             raise ApiError(
@@ -188,7 +188,7 @@ def _select_parts(upload: Upload, request_tree: Element) -> list[Part]:
     return parts
 
 
-def _check_checksum_named(upload: Upload, part_number: int, element: Element) -> None:
+def _check_part_checksum(upload: Upload, part_number: int, element: Element) -> None:
     """Raise ``InvalidRequest`` if a part of a COMPOSITE upload has no checksum in the request."""
     name = upload.algorithm
     has_sum = any(child.tag.startswith("Checksum") for child in element)
@@ -232,9 +232,9 @@ def _compute_checksum(upload: Upload, parts: list[Part], claims: dict[str, str])
         values = [part.checksums[PREFIX + name] for part in parts]
         if kind == "FULL_OBJECT" and name in LINEAR:
             sizes = [part.blob.size for part in parts]
-            checksum = compute_full_object(name, list(zip(values, sizes, strict=True)))
+            checksum = compute_full_object_checksum(name, list(zip(values, sizes, strict=True)))
         else:
-            checksum = compute_composite(name, values)
+            checksum = compute_composite_checksum(name, values)
         checksums = {PREFIX + name: checksum, TYPE: kind}
     for header, value in claims.items():
         if header not in checksums:

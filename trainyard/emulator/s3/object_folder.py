@@ -237,7 +237,7 @@ def open_index(root: Path) -> Index:
 def seal_index(root: Path) -> None:
     """Write the index's size and CRC-32 as its seal. Write none if the disk is full."""
     with contextlib.suppress(OSError):
-        atomic_file.write(root / SEAL, _format_checksum(root / INDEX))
+        atomic_file.write_file(root / SEAL, _format_checksum(root / INDEX))
 
 
 def unseal_index(root: Path) -> None:

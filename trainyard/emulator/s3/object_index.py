@@ -114,7 +114,7 @@ class Index:
         """
         with self.lock:
             # A deletion may use the reserve on a full disk; any other write restores it first.
-            self._ballast.drop() if freeing else self._ballast.take()
+            self._ballast.free_reserve() if freeing else self._ballast.create_reserve()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -270,20 +270,20 @@ class Ballast:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.take()
+        self.create_reserve()
 
-    def drop(self) -> None:
+    def free_reserve(self) -> None:
         """Free the reserve if the disk is full. Call this before a deletion."""
-        if self._free() < SIZE:
+        if self._read_free_bytes() < SIZE:
             self._path.unlink(missing_ok=True)
 
-    def take(self) -> None:
+    def create_reserve(self) -> None:
         """Create the reserve if there is enough space; do nothing on a full disk."""
         # Require twice its size, so that the reserve itself does not fill the disk.
-        if not self._path.exists() and self._free() > 2 * SIZE:
+        if not self._path.exists() and self._read_free_bytes() > 2 * SIZE:
             with suppress(OSError):
                 self._path.write_bytes(b"\0" * SIZE)
 
-    def _free(self) -> int:
+    def _read_free_bytes(self) -> int:
         disk = os.statvfs(self._path.parent)
         return disk.f_bavail * disk.f_frsize

@@ -22,7 +22,7 @@ from trainyard.emulator.s3.upload_body import (
     PREFIX,
     TYPE,
     UNSUPPORTED_ALGORITHM,
-    encode_sum,
+    encode_checksum,
 )
 from trainyard.emulator.s3.upload_body import Upload as Body
 
@@ -35,7 +35,7 @@ SOURCE = "x-amz-copy-source-"
 _MOST = 10**18  # used in place of any larger number
 
 
-def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
+def check_read_conditions(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     """Return whether the client already has this object, which means status 304 on a GET.
 
     Raises ``PreconditionFailed`` as in RFC 9110, 13.2.2. ``prefix`` precedes each header's name.
@@ -59,16 +59,16 @@ def check_reading(headers: Headers, info: ObjectInfo, prefix: str = "") -> bool:
     return modified_since is not None and modification_time <= modified_since
 
 
-def check_source(headers: Headers, info: ObjectInfo) -> None:
+def check_copy_source(headers: Headers, info: ObjectInfo) -> None:
     """Raise ``PreconditionFailed`` if a copy's source does not meet the client's conditions."""
-    if check_reading(headers, info, SOURCE):
+    if check_read_conditions(headers, info, SOURCE):
         has_none_match = f"{SOURCE}If-None-Match" in headers
         raise make_precondition_error(
             "If-None-Match" if has_none_match else "If-Modified-Since", SOURCE
         )
 
 
-def check_of_write(headers: Headers) -> Check:
+def make_write_check(headers: Headers) -> Check:
     """Return a function that checks If-Match and ``If-None-Match: *`` on the object to replace.
 
     Raises ``NotImplemented`` for combinations that S3 refuses, too.
@@ -85,22 +85,22 @@ def check_of_write(headers: Headers) -> Check:
         if current and none_match:
             raise make_precondition_error("If-None-Match")
         if match is not None:
-            check_match(match, current)
+            check_etag_match(match, current)
 
     return check
 
 
-def check_of_delete(match: str | None) -> Check:
+def make_delete_check(match: str | None) -> Check:
     """Return a function that checks a delete's If-Match on the object."""
 
     def check(info: ObjectInfo | None) -> None:
         if match is not None:
-            check_match(match, info)
+            check_etag_match(match, info)
 
     return check
 
 
-def check_match(match: str, current: ObjectInfo | None) -> None:
+def check_etag_match(match: str, current: ObjectInfo | None) -> None:
     """Raise ``NoSuchKey`` if there is no object, ``PreconditionFailed`` if its ETag differs."""
     if current is None or current.is_delete_marker:
         raise ApiError("NoSuchKey", "The specified key does not exist.", 404)
@@ -293,7 +293,7 @@ def parse_tags(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     return parse_qsl(headers.get(TAGS, ""), keep_blank_values=True)
 
 
-def with_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
+def replace_tags(headers: Mapping[str, str], tags: list[tuple[str, str]]) -> dict[str, str]:
     """Return an object's stored headers with its tags replaced by ``tags``."""
     other_headers = {k: v for k, v in headers.items() if k != TAGS}
     text = "&".join(f"{quote(k, safe='')}={quote(v, safe='')}" for k, v in tags)
@@ -412,7 +412,7 @@ class Objects:
     def put(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
         headers, metadata = select_stored_headers(request.headers)
-        check = check_of_write(request.headers)
+        check = make_write_check(request.headers)
         with self.store.create_blob() as blob:
             checksums = receive_body(request, blob)
             info = self.store.commit(
@@ -430,10 +430,10 @@ class Objects:
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         check_target(self.store, bucket, key)
         headers, metadata = select_stored_headers(request.headers)
-        check = check_of_write(request.headers)
-        source, stored_bytes, origin = open_source(self.store, request)
+        check = make_write_check(request.headers)
+        source, stored_bytes, origin = open_copy_source(self.store, request)
         with stored_bytes, self.store.create_blob() as blob:
-            _check_change(request, origin == (bucket, key))
+            _check_copy_changes_object(request, origin == (bucket, key))
             if _parse_directive(request, "metadata") == "COPY":
                 # A copy does not inherit storage class, encryption, redirect and tags.
                 plain_headers = {
@@ -450,7 +450,7 @@ class Objects:
                 key,
                 blob,
                 metadata=metadata,
-                headers=with_tags(headers, tags) | checksums,
+                headers=replace_tags(headers, tags) | checksums,
                 # The copy of a multipart object is a single piece: its ETag is the MD5 of its
                 # bytes. None makes ``commit`` compute it.
                 etag=None if "-" in source.etag else source.etag,
@@ -458,7 +458,7 @@ class Objects:
             )
         response = operation_routes.make_xml_response(
             "CopyObjectResult",
-            copy_elements(
+            build_copy_elements(
                 info.etag, operation_routes.format_timestamp(info.last_modified), checksums
             ),
         )
@@ -469,7 +469,7 @@ class Objects:
 
     @operation("DeleteObject", heeds="versionId if-match x-amz-bypass-governance-retention")
     def delete(self, request: Request, bucket: str, key: str) -> Response:
-        check = check_of_delete(request.headers.get("If-Match"))
+        check = make_delete_check(request.headers.get("If-Match"))
         result = self.store.delete(bucket, key, request.args.get("versionId"), check=check)
         version = {"x-amz-version-id": result.version} if result.version else {}
         marker = {"x-amz-delete-marker": "true"} if result.marker else {}
@@ -503,7 +503,7 @@ def receive_body(request: Request, blob: Blob, extra_algorithm: str = "") -> dic
     return body.verify()
 
 
-def open_source(
+def open_copy_source(
     store: ObjectStore, request: Request
 ) -> tuple[ObjectInfo, StoredBytes, tuple[str, str]]:
     """Return the object to copy, its bytes, and its (bucket, key).
@@ -525,14 +525,14 @@ def open_source(
             raise ApiError("InvalidRequest", message + "by version id.") from failure
         raise
     try:
-        check_source(request.headers, info)
+        check_copy_source(request.headers, info)
     except ApiError:
         stored_bytes.close()
         raise
     return info, stored_bytes, (bucket, key)
 
 
-def copy_elements(etag: str, modification_time: str, checksums: dict[str, str]) -> list:
+def build_copy_elements(etag: str, modification_time: str, checksums: dict[str, str]) -> list:
     return [
         ("ETag", f'"{etag}"'),
         ("LastModified", modification_time),
@@ -553,7 +553,7 @@ def build_version_header(info: ObjectInfo) -> dict[str, str]:
     return {"x-amz-version-id": info.version} if info.seq else {}
 
 
-def build_written_version(info: ObjectInfo) -> dict[str, str]:
+def build_written_version_header(info: ObjectInfo) -> dict[str, str]:
     """Return the header of a version just written; S3 omits it once versioning is suspended."""
     return build_version_header(info) if info.version != NULL else {}
 
@@ -562,7 +562,11 @@ def _build_write_headers(info: ObjectInfo, *, checksums: bool = True) -> dict[st
     checksum_headers = build_checksum_headers(info) if checksums else {}
     if checksum_headers:
         checksum_headers.setdefault(TYPE, "FULL_OBJECT")
-    return select_encryption_headers(info.headers) | checksum_headers | build_written_version(info)
+    return (
+        select_encryption_headers(info.headers)
+        | checksum_headers
+        | build_written_version_header(info)
+    )
 
 
 def select_encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -571,7 +575,7 @@ def select_encryption_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _describe_object(request: Request, info: ObjectInfo) -> tuple[Response, int, int]:
     """Return the response to GET or HEAD without its body, and the range of bytes for the body."""
-    is_not_modified = check_reading(request.headers, info)
+    is_not_modified = check_read_conditions(request.headers, info)
     headers = {"ETag": f'"{info.etag}"', "Last-Modified": http_date(info.last_modified)}
     headers |= build_version_header(info)
     if is_not_modified:
@@ -605,7 +609,7 @@ def _select_range(
     header = request.headers.get("Range")
     if part_number is None:
         part = parse_range(header, info.size)
-        return part, {} if part else _add_sum_type(info)
+        return part, {} if part else _build_typed_checksums(info)
     if header is not None:
         message = "Cannot specify both Range header and partNumber query parameter"
         raise ApiError("InvalidRequest", message)
@@ -614,14 +618,14 @@ def _select_range(
         message = "The requested partnumber is not satisfiable"
         raise ApiError("InvalidPartNumber", message, 416)
     if not info.parts:
-        return ((0, info.size) if info.size else None), _add_sum_type(info)
+        return ((0, info.size) if info.size else None), _build_typed_checksums(info)
     before = sum(part["size"] for part in info.parts[: number - 1])
     checksums = {k: v for k, v in info.parts[number - 1].items() if k.startswith(PREFIX)}
     kind = {TYPE: info.headers[TYPE]} if TYPE in info.headers else {}
     return (before, before + info.parts[number - 1]["size"]), checksums | kind
 
 
-def _add_sum_type(info: ObjectInfo) -> dict[str, str]:
+def _build_typed_checksums(info: ObjectInfo) -> dict[str, str]:
     checksums = build_checksum_headers(info)
     return {TYPE: "FULL_OBJECT"} | checksums if checksums else {}
 
@@ -633,7 +637,7 @@ def _parse_directive(request: Request, name: str) -> str:
     return directive
 
 
-def _check_change(request: Request, is_same_object: bool) -> None:
+def _check_copy_changes_object(request: Request, is_same_object: bool) -> None:
     """Raise ``InvalidRequest`` for a copy onto itself that changes nothing (see CopyObject)."""
     changing = {"x-amz-storage-class", "x-amz-website-redirect-location", COPY}
     changing |= {"x-amz-server-side-encryption"}
@@ -669,4 +673,4 @@ def _copy_bytes(
         blob.write(chunk)
         if checksum:
             checksum.update(chunk)
-    return {PREFIX + algorithm: encode_sum(checksum), TYPE: "FULL_OBJECT"} if checksum else {}
+    return {PREFIX + algorithm: encode_checksum(checksum), TYPE: "FULL_OBJECT"} if checksum else {}

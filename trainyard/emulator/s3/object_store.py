@@ -131,7 +131,7 @@ class BucketTable:
             self.check_bucket(bucket)
         return rows[0][0] if rows else None
 
-    def set(self, bucket: str, name: str, value: str | None) -> None:
+    def write_setting(self, bucket: str, name: str, value: str | None) -> None:
         """Set the bucket's setting ``name`` to the document ``value``. None removes the setting."""
         with self.index.transaction():
             self.check_bucket(bucket)
@@ -297,7 +297,7 @@ class ObjectStore(BucketTable):
             old = self.index.find_current(bucket, key)
             if check:
                 check(old)
-            leave(self._step_back(bucket, key, old, versioning))
+            leave(self._retire_object(bucket, key, old, versioning))
             seq = self._make_next_seq(bucket, key, old) if versioning else 0
             self.index.insert(
                 "objects",
@@ -360,7 +360,7 @@ class ObjectStore(BucketTable):
             if check:
                 check(target)
             if version is None and versioning:
-                leave(self._step_back(bucket, key, old, versioning))
+                leave(self._retire_object(bucket, key, old, versioning))
                 seq = self._make_next_seq(bucket, key, old)
                 marker_version = make_version_id(seq) if versioning == "Enabled" else NULL
                 row = bucket, key.encode(), "", 0, "", time.time(), "{}", "{}"
@@ -411,7 +411,7 @@ class ObjectStore(BucketTable):
         for path in paths:
             path.unlink(missing_ok=True)
 
-    def _step_back(
+    def _retire_object(
         self, bucket: str, key: str, old: ObjectInfo | None, versioning: str | None
     ) -> ObjectInfo | None:
         """Remove the old object, or move it to the table of older versions.

@@ -266,7 +266,7 @@ def find_handler(level: Level, request: Request) -> Answer:
     route = ROUTES.get(s3_operation.name)
     if route is None:
         raise _make_unimplemented_error(s3_operation.name)
-    for name in _iter_names(s3_operation, request):
+    for name in _iter_relevant_names(s3_operation, request):
         if not is_heeded(route, name):
             raise _make_unimplemented_error(f"{name} of {s3_operation.name}")
     return route.answer
@@ -278,7 +278,7 @@ def is_heeded(route: Route, name: str) -> bool:
     return name in route.heeds or any(name.startswith(prefix) for prefix in prefixes)
 
 
-def _iter_names(s3_operation: Operation, request: Request) -> Iterator[str]:
+def _iter_relevant_names(s3_operation: Operation, request: Request) -> Iterator[str]:
     """Iterate over the query parameters and headers that the handler must respect."""
     static = {name for name, _ in s3_operation.static}
     for name in request.args:

@@ -19,7 +19,7 @@ from trainyard.emulator.s3.list_objects import (
     build_checksum_kinds,
     encode_key,
     read_page,
-    read_prefixes,
+    read_prefix_and_delimiter,
 )
 from trainyard.emulator.s3.multipart import MAX_PARTS, Upload, Uploads
 from trainyard.emulator.s3.object_index import parse_seq
@@ -30,11 +30,11 @@ from trainyard.emulator.s3.object_requests import (
     Objects,
     build_checksum_elements,
     build_checksum_headers,
-    build_written_version,
-    check_of_write,
+    build_copy_elements,
+    build_written_version_header,
     check_target,
-    copy_elements,
-    open_source,
+    make_write_check,
+    open_copy_source,
     parse_number,
     parse_source_range,
     receive_body,
@@ -55,7 +55,7 @@ from trainyard.emulator.s3.upload_body import (
     PREFIX,
     TYPE,
     UNSUPPORTED_ALGORITHM,
-    encode_sum,
+    encode_checksum,
     read_document,
 )
 
@@ -170,14 +170,14 @@ class Parts:
         _check_algorithm(upload, request)
         with self.store.create_blob() as blob:
             checksums = receive_body(request, blob, upload.algorithm)
-            part = self.uploads.add(upload, part_number, blob, checksums)
+            part = self.uploads.add_part(upload, part_number, blob, checksums)
         return Response(headers={"ETag": f'"{part.etag}"', **checksums})
 
     @operation("UploadPartCopy", heeds=SOURCES | {"uploadId", "partNumber", _RANGE})
     def copy(self, request: Request, bucket: str, key: str) -> Response:
         upload = self.uploads.find(request.args["uploadId"], bucket, key)
         part_number = _parse_part_number(request)
-        info, stored_bytes, _ = open_source(self.store, request)
+        info, stored_bytes, _ = open_copy_source(self.store, request)
         with stored_bytes, self.store.create_blob() as blob:
             start, stop = parse_source_range(request.headers.get(_RANGE), info.size)
             checksum = ALGORITHMS[upload.algorithm]() if upload.algorithm else None
@@ -185,9 +185,9 @@ class Parts:
                 blob.write(chunk)
                 if checksum:
                     checksum.update(chunk)
-            checksums = {PREFIX + upload.algorithm: encode_sum(checksum)} if checksum else {}
-            part = self.uploads.add(upload, part_number, blob, checksums)
-        tree = copy_elements(
+            checksums = {PREFIX + upload.algorithm: encode_checksum(checksum)} if checksum else {}
+            part = self.uploads.add_part(upload, part_number, blob, checksums)
+        tree = build_copy_elements(
             part.etag, operation_routes.format_timestamp(part.modification_time), checksums
         )
         response = operation_routes.make_xml_response("CopyPartResult", tree)
@@ -199,7 +199,7 @@ class Parts:
         "CompleteMultipartUpload", heeds=f"uploadId if-match if-none-match {_SIZE} {PREFIX}*"
     )
     def complete(self, request: Request, bucket: str, key: str) -> Response:
-        check = check_of_write(request.headers)
+        check = make_write_check(request.headers)
         claims = {
             k.lower(): v
             for k, v in request.headers
@@ -218,7 +218,7 @@ class Parts:
         ]
         response = operation_routes.make_xml_response("CompleteMultipartUploadResult", tree)
         response.headers.extend(
-            select_encryption_headers(info.headers) | build_written_version(info)
+            select_encryption_headers(info.headers) | build_written_version_header(info)
         )
         return response
 
@@ -363,7 +363,7 @@ class Versions:
                 raise ApiError("MalformedXML", operation_routes.MALFORMED_XML)
             message = "The Versioning element must be specified"
             raise ApiError("IllegalVersioningConfigurationException", message)
-        self.store.set(bucket, VERSIONING, status)
+        self.store.write_setting(bucket, VERSIONING, status)
         return Response()
 
     @operation(
@@ -379,7 +379,7 @@ class Versions:
             message = "A version-id marker cannot be specified without a key marker."
             fields = {"ArgumentName": "version-id-marker", "ArgumentValue": version}
             raise S3Error("InvalidArgument", message, fields=fields)
-        page = self._read(request, bucket, limit, marker, version)
+        page = self._read_page(request, bucket, limit, marker, version)
         tree: list = [("Name", bucket), ("Prefix", encode_key(request, args.get("prefix", "")))]
         tree += [("KeyMarker", encode_key(request, marker)), ("VersionIdMarker", version)]
         if page.is_truncated:
@@ -395,10 +395,12 @@ class Versions:
             tree.append(("CommonPrefixes", [("Prefix", encode_key(request, prefix))]))
         return operation_routes.make_xml_response("ListVersionsResult", tree)
 
-    def _read(self, request: Request, bucket: str, limit: int, marker: str, version: str) -> Page:
+    def _read_page(
+        self, request: Request, bucket: str, limit: int, marker: str, version: str
+    ) -> Page:
         """Return the page of versions after version ``version`` of the key ``marker``."""
-        prefix = read_prefixes(request)[0].encode()
-        first, below = self._start(bucket, marker, version)
+        prefix = read_prefix_and_delimiter(request)[0].encode()
+        first, below = self._find_start(bucket, marker, version)
 
         def iter_from(start: bytes) -> Iterator[ObjectInfo]:
             low = max(start or first, prefix)
@@ -407,7 +409,7 @@ class Versions:
 
         return read_page(iter_from, request, marker, limit)
 
-    def _start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
+    def _find_start(self, bucket: str, marker: str, version: str) -> tuple[bytes, int]:
         """Return a listing's start: (first key, sequence number that its versions must be below).
 
         It starts after all versions of the key ``marker``, or after ``version`` if that is given.

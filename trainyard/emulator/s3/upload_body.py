@@ -33,14 +33,14 @@ TYPE = PREFIX + "type"
 _LANE = 1024  # bytes per lane; must be a power of two
 
 
-class Sum(Protocol):
+class Hasher(Protocol):
     """A hash object, with the methods of :mod:`hashlib`'s objects that are used here."""
 
     def update(self, chunk: bytes, /) -> None: ...
     def digest(self) -> bytes: ...
 
 
-class _Poly:
+class _CrcTables:
     """The tables of a reflected CRC of ``width`` bits."""
 
     def __init__(self, width: int, poly: int) -> None:
@@ -119,21 +119,21 @@ def _apply_linear_map(images: list[int], value: int) -> int:
 
 
 @functools.cache
-def _make_poly(name: str) -> _Poly:
+def _make_crc_tables(name: str) -> _CrcTables:
     """Return the tables of the CRC ``name``; computed once per process."""
     width, poly = {
         "crc32": (32, 0xEDB88320),
         "crc32c": (32, 0x82F63B78),
         "crc64nvme": (64, 0x9A6C9329AC4BC9B5),
     }[name]
-    return _Poly(width, poly)
+    return _CrcTables(width, poly)
 
 
 class _Crc:
-    """A CRC that Python's library lacks, such as ``crc64nvme``. Implements :class:`Sum`."""
+    """A CRC that Python's library lacks, such as ``crc64nvme``. Implements :class:`Hasher`."""
 
     def __init__(self, name: str) -> None:
-        self._poly = _make_poly(name)
+        self._poly = _make_crc_tables(name)
         self._state = self._poly.ones
 
     def update(self, chunk: bytes, /) -> None:
@@ -144,7 +144,7 @@ class _Crc:
 
 
 class _Crc32:
-    """CRC32, computed by :mod:`zlib`. Implements :class:`Sum`."""
+    """CRC32, computed by :mod:`zlib`. Implements :class:`Hasher`."""
 
     def __init__(self) -> None:
         self._value = 0
@@ -156,7 +156,7 @@ class _Crc32:
         return self._value.to_bytes(4, "big")
 
 
-ALGORITHMS: dict[str, Callable[[], Sum]] = {
+ALGORITHMS: dict[str, Callable[[], Hasher]] = {
     "crc32": _Crc32,
     "crc32c": functools.partial(_Crc, "crc32c"),
     "crc64nvme": functools.partial(_Crc, "crc64nvme"),
@@ -173,24 +173,24 @@ LINEAR = ("crc32", "crc32c", "crc64nvme")
 """Algorithms for which the object's checksum can be computed from its parts' checksums."""
 
 
-def encode_sum(checksum: Sum) -> str:
+def encode_checksum(checksum: Hasher) -> str:
     return base64.b64encode(checksum.digest()).decode()
 
 
-def compute_composite(name: str, parts: list[str]) -> str:
+def compute_composite_checksum(name: str, parts: list[str]) -> str:
     """Return S3's COMPOSITE checksum: the checksum of the parts' checksums, and their number."""
     checksum = ALGORITHMS[name]()
     for part in parts:
         checksum.update(base64.b64decode(part))
-    return f"{encode_sum(checksum)}-{len(parts)}"
+    return f"{encode_checksum(checksum)}-{len(parts)}"
 
 
-def compute_full_object(name: str, parts: list[tuple[str, int]]) -> str:
+def compute_full_object_checksum(name: str, parts: list[tuple[str, int]]) -> str:
     """Return S3's FULL_OBJECT checksum from the (checksum, size in bytes) of each part.
 
     ``name`` is one of ``LINEAR``.
     """
-    poly, total = _make_poly(name), 0
+    poly, total = _make_crc_tables(name), 0
     for text, size in parts:
         part = int.from_bytes(base64.b64decode(text), "big")
         total = poly.skip(total, size) ^ part
@@ -245,7 +245,7 @@ class Upload:
             for chunk in (
                 _decode_chunks(self._request.stream, self._claims, self._chain)
                 if self._is_chunked
-                else self._iter_raw()
+                else self._iter_raw_chunks()
             ):
                 size += len(chunk)
                 for hasher in self._hashes.values():
@@ -266,29 +266,29 @@ class Upload:
         client sent, and ``InvalidRequest`` if the client's checksum is malformed.
         """
         if "content-md5" in self._hashes:
-            self._check("content-md5", self._md5 or "", "BadDigest")
+            self._check_claim("content-md5", self._md5 or "", "BadDigest")
         if "signed" in self._hashes:
             claim = base64.b64encode(bytes.fromhex(self._payload_hash)).decode()
-            self._check("signed", claim, "XAmzContentSHA256Mismatch")
+            self._check_claim("signed", claim, "XAmzContentSHA256Mismatch")
         checksums = {}
         for name in self._hashes.keys() - {"content-md5", "signed"}:
             if name in self._claims or name == self._trailer:
-                self._check(name, self._claims.get(name, "nothing"), "BadDigest")
-            checksums[name] = encode_sum(self._hashes[name])
+                self._check_claim(name, self._claims.get(name, "nothing"), "BadDigest")
+            checksums[name] = encode_checksum(self._hashes[name])
         return checksums
 
-    def _check(self, name: str, claim: str, code: str) -> None:
+    def _check_claim(self, name: str, claim: str, code: str) -> None:
         """Raise an error with the code ``code`` if the checksum ``name`` is not ``claim``."""
-        checksum = encode_sum(self._hashes[name])
+        checksum = encode_checksum(self._hashes[name])
         if checksum != claim:
             _check_digest(name, claim, len(base64.b64decode(checksum)))
             raise _make_digest_error(name, claim, checksum, code)
 
-    def _make_hashes(self, trailer: str, extra_algorithm: str) -> dict[str, Sum]:
+    def _make_hashes(self, trailer: str, extra_algorithm: str) -> dict[str, Hasher]:
         """Return the hashes to compute, and set ``_trailer``. Raises ApiError for checksums that S3
         does not accept.
         """
-        hashes: dict[str, Sum] = {}
+        hashes: dict[str, Hasher] = {}
         if self._md5 is not None:
             hashes["content-md5"] = hashlib.md5(usedforsecurity=False)
         self._trailer = trailer.strip().lower()
@@ -320,7 +320,7 @@ class Upload:
             message = "Value for x-amz-sdk-checksum-algorithm header is invalid."
             raise ApiError("InvalidRequest", message)
 
-    def _iter_raw(self) -> Iterator[bytes]:
+    def _iter_raw_chunks(self) -> Iterator[bytes]:
         while chunk := self._request.stream.read(CHUNK):
             yield chunk
 

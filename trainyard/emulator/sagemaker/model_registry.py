@@ -26,7 +26,7 @@ from trainyard.emulator.request_scope import (
     read_region,
 )
 from trainyard.emulator.sagemaker.resources import Kind, Operation, Store
-from trainyard.permissions.policy_documents import MalformedPolicy, read_policy
+from trainyard.permissions.policy_documents import MalformedPolicy, parse_policy
 
 _TAGGING = frozenset({"AddTags", "ListTags", "DeleteTags"})
 _UPDATE_MEMBERS = (
@@ -106,7 +106,7 @@ class Registry(Store):
         """Check and store a group's resource policy."""
         group = self._find(GROUP, request)
         try:
-            read_policy("the resource policy", request["ResourcePolicy"])
+            parse_policy("the resource policy", request["ResourcePolicy"])
         except MalformedPolicy as wrong:
             raise make_validation_error(f"Invalid resource policy: {wrong}") from None
         self._save(GROUP, group | {"_policy": request["ResourcePolicy"]})
@@ -194,7 +194,7 @@ class Registry(Store):
         account.
         """
         if kind is GROUP:
-            refuse_foreign(request["ModelPackageGroupName"])
+            refuse_foreign_group(request["ModelPackageGroupName"])
         return super()._find(kind, request, verb)
 
     def _list(self, kind: Kind, request: dict) -> dict:
@@ -227,7 +227,7 @@ def find_arn(operation: str, request: dict) -> str:
     return next((v for m in members if ":model-package" in (v := str(request.get(m)))), "")
 
 
-def refuse_foreign(group: str) -> None:
+def refuse_foreign_group(group: str) -> None:
     """Raise ``ValidationException`` if ``group`` is the ARN of a group in another region than the
     request's, or in an account that does not exist here.
     """
@@ -255,7 +255,7 @@ class Tags:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.RLock()
-        self._keep = RepeatedWrite(self._write, "the tags after a deletion")
+        self._save_or_retry = RepeatedWrite(self._write, "the tags after a deletion")
         self._tags: dict[str, dict[str, str]] = read_json(path) if path.exists() else {}
 
     def add(self, request: dict) -> dict:
@@ -264,10 +264,10 @@ class Tags:
             tags = self._tags.setdefault(request["ResourceArn"], {})
             tags |= {tag["Key"]: tag["Value"] for tag in request["Tags"]}
             write_json(self._path, self._tags)
-        return {"Tags": _as_list(tags)}
+        return {"Tags": _format_tags(tags)}
 
     def list_tags(self, request: dict) -> dict:
-        return {"Tags": _as_list(self._tags.get(request["ResourceArn"], {}))}
+        return {"Tags": _format_tags(self._tags.get(request["ResourceArn"], {}))}
 
     def delete(self, request: dict) -> dict:
         with self._lock:
@@ -277,18 +277,18 @@ class Tags:
             write_json(self._path, self._tags)
         return {}
 
-    def forget(self, arn: str) -> None:
+    def delete_all(self, arn: str) -> None:
         """Delete the tags of a deleted resource, so that a new resource with its name starts
         without tags.
         """
         with self._lock:
             if self._tags.pop(arn, None) is not None:
-                self._keep()  # no error if the disk is full: the resource is already deleted
+                self._save_or_retry()  # no error if the disk is full: the resource is gone
 
     def _write(self) -> None:
         with self._lock:
             write_json(self._path, self._tags)
 
 
-def _as_list(tags: dict[str, str]) -> list[dict]:
+def _format_tags(tags: dict[str, str]) -> list[dict]:
     return [{"Key": key, "Value": value} for key, value in tags.items()]

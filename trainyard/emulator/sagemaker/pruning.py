@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trainyard.common.errors import EmulatorError
-from trainyard.emulator.damaged_state import refuse_pruning
+from trainyard.emulator.damaged_state import check_pruning_allowed
 from trainyard.emulator.json_documents import read_json
 from trainyard.emulator.regions import list_world_folders
 from trainyard.emulator.s3.object_store import ObjectStore
@@ -63,14 +63,14 @@ class References:
         packages = [read_json(path) for path in state.glob("registry/ModelPackage/**/*.json")]
         self._package_arns = {package["ModelPackageArn"] for package in packages}
         self._permanent_uris = set(
-            iter_uris([packages, _read_models(state), _read_pipelines(state)])
+            iter_uris([packages, _read_stored_resources(state), _read_latest_definitions(state)])
         )
         self._tunings = {p.parent.name: read_json(p) for p in state.glob("tuning/*/tuning.json")}
         self._executions = {
             path.parent: read_json(path) for path in state.glob("executions/*/execution.json")
         }
         self.units = sorted(
-            [*self._group_executions(), *self._group_single_jobs(state)],
+            [*self._iter_execution_units(), *self._iter_single_job_units(state)],
             key=lambda u: u.creation_time,
         )
         """The units, the oldest first."""
@@ -99,7 +99,7 @@ class References:
             uri for job in known_jobs for uri in (*iter_uris(job["describe"]), *_iter_outputs(job))
         }
 
-    def _group_executions(self) -> Iterator[Unit]:
+    def _iter_execution_units(self) -> Iterator[Unit]:
         """Iterate over one unit per execution, with its jobs, tuning jobs and package."""
         for directory, record in self._executions.items():
             answer = record["answer"]
@@ -121,7 +121,7 @@ class References:
             unit.cached_step = _find_cached_step(directory, record)
             yield unit
 
-    def _group_single_jobs(self, state: Path) -> Iterator[Unit]:
+    def _iter_single_job_units(self, state: Path) -> Iterator[Unit]:
         """Iterate over one unit per job that no execution started."""
         executions = {directory.name for directory in self._executions}
         for name, document in self._jobs.items():
@@ -181,7 +181,7 @@ _parse_cached = functools.lru_cache(maxsize=64)(
 )  # most executions share a few definitions
 
 
-def _read_pipelines(state: Path) -> list[dict]:
+def _read_latest_definitions(state: Path) -> list[dict]:
     """Return the latest definition of each pipeline."""
     definitions = []
     for path in state.glob("pipelines/*/pipeline.json"):
@@ -190,7 +190,7 @@ def _read_pipelines(state: Path) -> list[dict]:
     return definitions
 
 
-def _read_models(state: Path) -> list[dict]:
+def _read_stored_resources(state: Path) -> list[dict]:
     """Return the stored resources, such as models. Endpoint configurations are left out, because
     they only name where endpoints will write.
     """
@@ -243,7 +243,7 @@ def plan_pruning(
     size = measure_size(state)
     if seconds is None and (limit is None or size <= limit):
         return PruningPlan(size)
-    refuse_pruning(state)
+    check_pruning_allowed(state)
     references = References(state)
     foreign_keys = _find_foreign_keys(state)
     deletable_units = [
@@ -264,7 +264,7 @@ def plan_pruning(
         records_size = sum(
             measure_size(path)
             for unit in units
-            for path in [*unit.directories, *_list_streams(unit, state)]
+            for path in [*unit.directories, *_list_log_files(unit, state)]
         )
         freed_bytes = records_size + sum(objects.values())
         return PruningPlan(size, units, set(objects), freed_bytes)
@@ -280,14 +280,14 @@ def plan_pruning(
     return plan_pruning_of_oldest(counts[min(index, len(counts) - 1)])
 
 
-def remove_planned(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
+def execute_pruning_plan(plan: PruningPlan, state: Path, store: ObjectStore) -> None:
     """Delete what the plan contains. If this is interrupted, the next pruning completes it."""
     # Objects are deleted first. If this is interrupted, the records that lead to the objects still
     # exist, and the cache does not reuse a step whose results are missing, because it checks them.
     for bucket, key in sorted(plan.objects):
         store.delete(bucket, key)
     for unit in plan.units:
-        for stream in _list_streams(unit, state):
+        for stream in _list_log_files(unit, state):
             stream.unlink()
         # The execution last, because it names its jobs.
         for directory in reversed(unit.directories):
@@ -302,7 +302,7 @@ def prune_to_size(state: Path, store: ObjectStore, keep_gb: float) -> list[str]:
         plan = plan_pruning(state, store, None, int(keep_gb * GB))
     except EmulatorError as set_aside:
         return [str(set_aside)]
-    remove_planned(plan, state, store)
+    execute_pruning_plan(plan, state, store)
     lines = [plan.summarize("removed, which nothing needs")] if plan.units else []
     if (state_size := plan.size - plan.freed_bytes) > keep_gb * GB:
         lines.append(
@@ -380,7 +380,7 @@ def _parse_keys(uris: Iterable[str]) -> set[tuple[str, str]]:
     return keys
 
 
-def _list_streams(unit: Unit, state: Path) -> list[Path]:
+def _list_log_files(unit: Unit, state: Path) -> list[Path]:
     """Return the files of the log streams of the unit's jobs."""
     starts = [quote(f"{job}/", safe="") for job in unit.jobs]
     return [path for start in starts for path in state.glob(f"logs/*/{start}*")]

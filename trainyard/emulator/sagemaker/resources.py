@@ -17,7 +17,13 @@ from pathlib import Path
 from botocore.model import OperationModel, Shape
 
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, make_page, sort_items
+from trainyard.emulator.request_scope import (
+    ApiError,
+    make_arn,
+    make_page,
+    passes_list_filters,
+    sort_items,
+)
 from trainyard.emulator.request_shapes import check_request_shape, load_service_model
 
 # Kinds of resources that SageMaker only stores. Their members and errors come from botocore's model
@@ -170,13 +176,12 @@ def make_unimplemented_error(operation: str, request: dict) -> ApiError:
     if operation in ("AddTags", "ListTags", "DeleteTags"):
         message = f"ResourceArn {request.get('ResourceArn')!r}: this resource does not exist here."
         return ApiError("ValidationException", message)
-    message = (
-        f"The emulator does not implement {operation}: it would need {name_requirement(operation)}."
-    )
+    requirement = describe_requirement(operation)
+    message = f"The emulator does not implement {operation}: it would need {requirement}."
     return ApiError("UnknownOperationException", message)
 
 
-def name_requirement(operation: str) -> str:
+def describe_requirement(operation: str) -> str:
     """Return what the operation would need, as the end of a sentence."""
     purposes = (purpose for parts, purpose in _NEEDS if any(part in operation for part in parts))
     return next(purposes, "a part of SageMaker that is not embedded")
@@ -198,7 +203,7 @@ class Store:
         self._lock = threading.RLock()
         self._items: dict[str, dict[str, dict]] = {kind.name: {} for kind in kinds}
         """Records, the oldest first: {kind: {ARN: record}}."""
-        self._operations = {k: v for kind in kinds for k, v in self._build_table(kind).items()}
+        self._operations = {k: v for kind in kinds for k, v in self._build_operations(kind).items()}
         self._operations |= self._list_special_operations() | {
             "AddTags": self._add_tags,
             "ListTags": lambda request: make_page(
@@ -235,7 +240,7 @@ class Store:
 
     # the operations that all kinds have
 
-    def _build_table(self, kind: Kind) -> dict[str, Operation]:
+    def _build_operations(self, kind: Kind) -> dict[str, Operation]:
         """Return the kind's operations: {operation: function}."""
         verbs: dict[str, Callable[[Kind, dict], dict]] = {
             "Create": self._create,
@@ -356,7 +361,7 @@ class Store:
         modification_time = record.get("LastModifiedTime", creation_time)
         name = record[kind.arn_key].partition(f":{kind.resource}/")[2]
         return (
-            is_listed(request, name, creation_time, modification_time)
+            passes_list_filters(request, name, creation_time, modification_time)
             and request.get("CreatedAfter", creation_time) <= creation_time
             and request.get("CreatedBefore", creation_time) >= creation_time
         )
@@ -463,7 +468,7 @@ class ResourceStore(Store):
 
     def _describe_card(self, request: dict) -> dict:
         """Return a version of a model card, by default the latest."""
-        versions = self._read_versions(request)
+        versions = self._list_versions(request)
         number = request.get("ModelCardVersion", len(versions))
         if not 1 <= number <= len(versions):
             name = request["ModelCardName"]
@@ -483,7 +488,7 @@ class ResourceStore(Store):
             load_service_model().operation_model("ListModelCardVersions")
         )
         versions = [
-            v for v in self._read_versions(request) if self._matches_request(_CARD, v, request)
+            v for v in self._list_versions(request) if self._matches_request(_CARD, v, request)
         ]
         by = {"Version": "ModelCardVersion"}
         versions = sort_items(versions, request, by, "Version", "Ascending")
@@ -491,7 +496,7 @@ class ResourceStore(Store):
             name, [summarize_record(_CARD, v, members) for v in versions], request, _CARD.page
         )
 
-    def _read_versions(self, request: dict) -> list[dict]:
+    def _list_versions(self, request: dict) -> list[dict]:
         record = self._find(_CARD, request)
         versions = [*record.get("_versions", []), record]
         return [v | {"ModelCardVersion": n} for n, v in enumerate(versions, start=1)]
@@ -501,10 +506,10 @@ class ResourceStore(Store):
             super()._matches_request(kind, record, request)
             and request.get("ModelCardStatus") in (None, record.get("ModelCardStatus"))
             and request.get("EndpointName") in (None, find_endpoint_name(record))
-            and self._belongs(kind, record, request)
+            and self._is_related(kind, record, request)
         )
 
-    def _belongs(self, kind: Kind, record: dict, request: dict) -> bool:
+    def _is_related(self, kind: Kind, record: dict, request: dict) -> bool:
         """Return whether a trial or component belongs to the experiment, trial or component in the
         request.
         """

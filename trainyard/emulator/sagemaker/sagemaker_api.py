@@ -99,7 +99,7 @@ class SageMaker:
             logs=logs,
             aws=aws,
             experiments=self._experiments,
-            forward=self._answer,
+            forward=self._perform_operation,
         )
         work = Work(services)
 
@@ -168,7 +168,7 @@ class SageMaker:
         self._cloudwatch.close()
         self._events.close()
 
-    def _answer(self, operation: str, request: dict) -> dict:
+    def _perform_operation(self, operation: str, request: dict) -> dict:
         """Perform an operation that a step calls: one of this class's or one of ``forward``'s."""
         if self.owns(operation):
             return self.handle(operation, request)
@@ -180,25 +180,27 @@ class SageMaker:
         yield self._executions.list_operations()
         yield self._endpoints.list_operations()
         yield {
-            name: self._settle_callback(answer)
+            name: self._wrap_callback_with_wait(answer)
             for name, answer in self._callbacks.list_operations().items()
         }
         yield self._tunings.list_operations()
-        yield from (self._build_job_table(kind) for kind in KINDS)
+        yield from (self._build_job_operations(kind) for kind in KINDS)
         yield {
-            "CreateEndpoint": self._store_tags(self._endpoints.create, "EndpointArn"),
+            "CreateEndpoint": self._wrap_create_with_tags(self._endpoints.create, "EndpointArn"),
             "CreateEndpointConfig": self._configs.create,
             "CreateModel": self._models.create,
-            "CreatePipeline": self._store_tags(self._pipelines.create, "PipelineArn"),
-            "DeleteEndpoint": self._drop_tags("Endpoint", self._endpoints.delete),
+            "CreatePipeline": self._wrap_create_with_tags(self._pipelines.create, "PipelineArn"),
+            "DeleteEndpoint": self._wrap_delete_with_tags("Endpoint", self._endpoints.delete),
             "DeletePipeline": self._delete_pipeline,
-            "Search": functools.partial(search_resources, self._answer, self._executions),
-            "AddTags": self._restrict_to_own("AddTags", self._tags.add),
-            "ListTags": self._restrict_to_own("ListTags", self._tags.list_tags),
-            "DeleteTags": self._restrict_to_own("DeleteTags", self._tags.delete),
+            "Search": functools.partial(
+                search_resources, self._perform_operation, self._executions
+            ),
+            "AddTags": self._route_by_arn("AddTags", self._tags.add),
+            "ListTags": self._route_by_arn("ListTags", self._tags.list_tags),
+            "DeleteTags": self._route_by_arn("DeleteTags", self._tags.delete),
         }
 
-    def _build_job_table(self, kind: str) -> dict[str, Operation]:
+    def _build_job_operations(self, kind: str) -> dict[str, Operation]:
         """Return the operations on jobs of a kind: {operation: function}."""
         jobs, key, name = self._jobs, f"{kind}JobArn", f"{kind}JobName"
 
@@ -207,19 +209,19 @@ class SageMaker:
 
         def delete(request: dict) -> dict:
             """Delete the job's record and its tags."""
-            self._tags.forget(jobs.delete(kind, request[name]))
+            self._tags.delete_all(jobs.delete(kind, request[name]))
             return {}
 
         # SageMaker has no DeleteTransformJob.
         deletes = {} if kind == "Transform" else {f"Delete{kind}Job": delete}
         return deletes | {
-            f"Create{kind}Job": self._store_tags(create_job, key),
+            f"Create{kind}Job": self._wrap_create_with_tags(create_job, key),
             f"Describe{kind}Job": lambda request: jobs.describe(kind, request[name]),
             f"List{kind}Jobs": lambda request: jobs.list_jobs(kind, request),
             f"Stop{kind}Job": lambda request: jobs.stop(kind, request[name]),
         }
 
-    def _settle_callback(self, answer: Operation) -> Operation:
+    def _wrap_callback_with_wait(self, answer: Operation) -> Operation:
         """Return a function that calls ``answer``, which responds to a callback, and then waits
         until the end of the callback's step is on disk.
         """
@@ -242,10 +244,10 @@ class SageMaker:
             message = f"Pipeline {arn} has executions that are running: {', '.join(running)}"
             raise ApiError("ConflictException", message)
         answer = self._pipelines.delete(request)
-        self._tags.forget(arn)
+        self._tags.delete_all(arn)
         return answer
 
-    def _store_tags(self, create: Operation, key: str) -> Operation:
+    def _wrap_create_with_tags(self, create: Operation, key: str) -> Operation:
         """Return a function that calls ``create`` and adds the request's Tags to the resource."""
 
         def create_with_tags(request: dict) -> dict:
@@ -256,19 +258,19 @@ class SageMaker:
 
         return create_with_tags
 
-    def _drop_tags(self, kind: str, delete: Operation) -> Operation:
+    def _wrap_delete_with_tags(self, kind: str, delete: Operation) -> Operation:
         """Return a function that calls ``delete`` and deletes the resource's tags."""
 
         def delete_with_tags(request: dict) -> dict:
             # Read the ARN first: after the deletion the resource cannot be described.
             arn = self._operations[f"Describe{kind}"](request)[f"{kind}Arn"]
             answer = delete(request)
-            self._tags.forget(arn)
+            self._tags.delete_all(arn)
             return answer
 
         return delete_with_tags
 
-    def _restrict_to_own(self, operation: str, handle: Operation) -> Operation:
+    def _route_by_arn(self, operation: str, handle: Operation) -> Operation:
         """Return a function that calls ``handle`` for the ARNs of pipelines, jobs and endpoints,
         and forwards requests for other ARNs.
         """

@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class SearchableKind:
     """How to list and describe all resources of a kind.
 
     The operation ``listing`` returns summaries in the member ``field``. The value of a summary's
@@ -36,28 +36,28 @@ class Kind:
 
 
 KINDS = {
-    "TrainingJob": Kind(
+    "TrainingJob": SearchableKind(
         *("ListTrainingJobs", "TrainingJobSummaries", "TrainingJobName"),
         *("DescribeTrainingJob", "TrainingJobName", "TrainingJobArn"),
     ),
-    "HyperParameterTuningJob": Kind(
+    "HyperParameterTuningJob": SearchableKind(
         *("ListHyperParameterTuningJobs", "HyperParameterTuningJobSummaries"),
         *("HyperParameterTuningJobName", "DescribeHyperParameterTuningJob"),
         *("HyperParameterTuningJobName", "HyperParameterTuningJobArn"),
     ),
-    "Pipeline": Kind(
+    "Pipeline": SearchableKind(
         *("ListPipelines", "PipelineSummaries", "PipelineName"),
         *("DescribePipeline", "PipelineName", "PipelineArn"),
     ),
-    "ModelPackage": Kind(
+    "ModelPackage": SearchableKind(
         *("ListModelPackages", "ModelPackageSummaryList", "ModelPackageArn"),
         *("DescribeModelPackage", "ModelPackageName", "ModelPackageArn"),
     ),
-    "ModelPackageGroup": Kind(
+    "ModelPackageGroup": SearchableKind(
         *("ListModelPackageGroups", "ModelPackageGroupSummaryList", "ModelPackageGroupName"),
         *("DescribeModelPackageGroup", "ModelPackageGroupName", "ModelPackageGroupArn"),
     ),
-    "Endpoint": Kind(
+    "Endpoint": SearchableKind(
         *("ListEndpoints", "Endpoints", "EndpointName"),
         *("DescribeEndpoint", "EndpointName", "EndpointArn"),
     ),
@@ -106,7 +106,9 @@ def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
         return record | {TAGS: tags.get("Tags", [])}
 
     records = (
-        executions.list_descriptions() if kind == EXECUTION else _describe_all(ask, KINDS[kind])
+        executions.list_descriptions()
+        if kind == EXECUTION
+        else _iter_descriptions(ask, KINDS[kind])
     )
     if expression := request.get("SearchExpression"):
         records = [
@@ -129,7 +131,7 @@ def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
     return answer | {"TotalHits": {"Value": len(records), "Relation": "EqualTo"}}
 
 
-def _describe_all(ask: Ask, kind: Kind) -> Iterator[Record]:
+def _iter_descriptions(ask: Ask, kind: SearchableKind) -> Iterator[Record]:
     """Iterate over the descriptions of all resources of a kind."""
     for summary in _iter_records(
         ask, kind.listing, kind.field, _LISTING_FILTERS.get(kind.listing, {})
@@ -323,12 +325,12 @@ class Experiments:
     def __init__(self, forward: Callable[..., dict]) -> None:
         self._forward = forward
 
-    def ensure(self, config: Mapping[str, str]) -> None:
+    def ensure_trial(self, config: Mapping[str, str]) -> None:
         """Create the experiment and the trial if they do not exist."""
         experiment = {"ExperimentName": config["ExperimentName"]}
         trial = {"TrialName": config["TrialName"]}
-        self._ensure("Experiment", experiment, {})
-        self._ensure("Trial", trial, experiment)
+        self._ensure_resource("Experiment", experiment, {})
+        self._ensure_resource("Trial", trial, experiment)
 
     def add_trial(self, kind: str, request: dict[str, Any]) -> dict[str, Any]:
         """Return a job's Create request with the trial of its trial component. Create that trial if
@@ -345,7 +347,7 @@ class Experiments:
         for name in config.keys() & {"ExperimentName", "TrialName"}:
             self._forward(f"Describe{name.removesuffix('Name')}", {name: config[name]})
         if "ExperimentName" in config:  # if no trial is named, create one
-            self.ensure({"TrialName": request[f"{kind}JobName"]} | config)
+            self.ensure_trial({"TrialName": request[f"{kind}JobName"]} | config)
             config.setdefault("TrialName", request[f"{kind}JobName"])
         return request | {"ExperimentConfig": config}
 
@@ -374,7 +376,7 @@ class Experiments:
                 "%s: its trial component was not created or not associated: %s", arn, failure
             )
 
-    def _ensure(self, kind: str, names: dict[str, str], more: dict[str, str]) -> None:
+    def _ensure_resource(self, kind: str, names: dict[str, str], more: dict[str, str]) -> None:
         """Create the resource with the name member ``names`` and the other members ``more``, if it
         does not exist.
         """

@@ -51,9 +51,9 @@ class Moto:
         form_action = f"AmazonSQS.{request.form.get('Action')}"
         polls = "AmazonSQS.ReceiveMessage" in (target, form_action)
         with contextlib.nullcontext() if polls else self._lock:
-            if account_policies.is_needed_for(request.get_data()):
-                account_policies.add_administrator_roles()
-            if access_keys.is_needed_for(request.get_data()):
+            if account_policies.needs_managed_policies(request.get_data()):
+                account_policies.add_managed_policies()
+            if access_keys.needs_administrator_roles(request.get_data()):
                 access_keys.add_administrator_roles()
             try:
                 body, status, headers = run_wsgi_app(self._app, request.environ, buffered=True)
@@ -62,7 +62,7 @@ class Moto:
             except ModuleNotFoundError as missing:  # a package that only some services need
                 detail = f"moto needs {missing.name} for it: pip install 'moto[server]'"
                 return refuse_operation(request, detail)
-            if status.startswith("200") and updates_stack(request.get_data()):
+            if status.startswith("200") and is_stack_update(request.get_data()):
                 update_stack_roles(request.form)
         if headers.get("Content-Type", "").startswith("text/html") and int(status[:3]) >= 400:
             return refuse_operation(request, f"moto answered {status}.")
@@ -71,7 +71,7 @@ class Moto:
     def load_managed_policies(self) -> None:
         """Add AWS's managed policies to the IAM of the current account."""
         with self._lock:
-            account_policies.add_administrator_roles()
+            account_policies.add_managed_policies()
 
 
 def refuse_operation(request: Request, detail: str, operation: str = "") -> Response:
@@ -82,13 +82,13 @@ def refuse_operation(request: Request, detail: str, operation: str = "") -> Resp
     message = f"The emulator does not implement {operation}. {detail}".strip()
     log.info(message)  # only info: many clients, like the SDK, try an operation that may be missing
     if "Action" in request.form:  # the query protocol: IAM, STS
-        return query_error("InvalidAction", message)
+        return make_query_error("InvalidAction", message)
     body = {"__type": "UnknownOperationException", "message": message}
     headers = {"x-amzn-errortype": "UnknownOperationException"}
     return Response(json.dumps(body), 400, headers, content_type="application/x-amz-json-1.1")
 
 
-def query_error(code: str, message: str, status: int = 400) -> Response:
+def make_query_error(code: str, message: str, status: int = 400) -> Response:
     """Return an error response of the query protocol, which IAM and STS use."""
     body = (
         "<ErrorResponse><Error><Type>Sender</Type>"
@@ -102,7 +102,7 @@ def query_error(code: str, message: str, status: int = 400) -> Response:
 # IAM checks (trainyard.emulator.iam) use these, so they are replaced by those of the template.
 
 
-def updates_stack(body: bytes) -> bool:
+def is_stack_update(body: bytes) -> bool:
     """Return whether a request with that body updates a stack, or executes a change set."""
     return b"Action=UpdateStack&" in body or b"Action=ExecuteChangeSet&" in body
 

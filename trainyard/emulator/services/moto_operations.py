@@ -52,19 +52,19 @@ def find_refused_operation(service: str, request: Request) -> tuple[str, str] | 
 
     ``service`` is the name that the request is signed for.
     """
-    operation = find_operation(service, request)
+    operation = find_operation_name(service, request)
     if service not in ANSWERED_OPERATIONS or not re.fullmatch(
         ANSWERED_OPERATIONS[service], operation
     ):
         return operation, f"{service} itself: moto would only report success"
     if service == "cloudformation":
-        return _refuse_stack(operation, request)
+        return _find_refused_stack(operation, request)
     if service == "sns":
-        return _refuse_message(operation, request)
+        return _find_refused_message(operation, request)
     return None
 
 
-def find_operation(service: str, request: Request) -> str:
+def find_operation_name(service: str, request: Request) -> str:
     """Return the name of the operation; empty if no service of botocore has it."""
     if target := request.headers.get("X-Amz-Target", ""):
         return target.rpartition(".")[2]
@@ -72,7 +72,7 @@ def find_operation(service: str, request: Request) -> str:
         return action
     if service not in _list_service_names():
         return ""
-    operation = Rest(service).find(request)[0]
+    operation = Rest(service).find_operation(request)[0]
     return operation.name if operation else ""
 
 
@@ -82,7 +82,7 @@ def _list_service_names() -> frozenset[str]:
     return frozenset(Loader().list_available_services("service-2"))
 
 
-def _refuse_stack(operation: str, request: Request) -> tuple[str, str] | None:
+def _find_refused_stack(operation: str, request: Request) -> tuple[str, str] | None:
     """Return (operation, what it would need) if the stack has a type that moto would create outside
     the emulator's own services; else None.
     """
@@ -96,7 +96,7 @@ def _refuse_stack(operation: str, request: Request) -> tuple[str, str] | None:
     return None
 
 
-def _refuse_message(operation: str, request: Request) -> tuple[str, str] | None:
+def _find_refused_message(operation: str, request: Request) -> tuple[str, str] | None:
     """Return (operation, what it would need) if moto would not deliver the message; else None."""
     protocol = request.form.get("Protocol", "sqs")
     if operation == "Subscribe" and protocol != "sqs":
@@ -114,12 +114,12 @@ def _refuse_message(operation: str, request: Request) -> tuple[str, str] | None:
 _PROTOCOL_MEMBERS = {"Action", "Version"}
 
 
-def list_dropped_members(request: Request) -> list[str]:
+def list_ignored_members(request: Request) -> list[str]:
     """Return the members of a request to IAM that moto would ignore.
 
     Return none if moto does not have the operation.
     """
-    texts = _collect_texts(request.values.get("Action", ""))
+    texts = _collect_string_constants(request.values.get("Action", ""))
     names = {name.partition(".")[0] for name in request.values if not name.startswith("X-Amz-")}
     return sorted(
         name
@@ -129,7 +129,7 @@ def list_dropped_members(request: Request) -> list[str]:
 
 
 @functools.cache
-def _collect_texts(operation: str) -> frozenset[str]:
+def _collect_string_constants(operation: str) -> frozenset[str]:
     """Return all string constants in moto's method for the operation and in the methods it calls.
 
     Return an empty set if moto does not have the operation.

@@ -250,7 +250,7 @@ def roll_back_stack(name: str) -> None:
             backend.delete_stack(stack.stack_id)
 
 
-def with_body(request: Request, objects: ObjectStore) -> Request:
+def inline_template(request: Request, objects: ObjectStore) -> Request:
     """Return the request with its TemplateURL replaced by the text of that template.
 
     The template is read from this S3.

@@ -27,9 +27,9 @@ NESTED_KEYS = tuple(name for kind in STEP_TYPES.values() for name in kind.nests)
 _UNKNOWN = StepType(name="", nests=NESTED_KEYS)
 
 
-def step_type(name: object) -> StepType:
+def get_step_type(name: object) -> StepType:
     """Return the step type called ``name``; a type without properties if it is unknown."""
     return STEP_TYPES.get(name, _UNKNOWN) if isinstance(name, str) else _UNKNOWN
 
 
-__all__ = ["NESTED_KEYS", "STEP_TYPES", "Job", "StepType", "step_type"]
+__all__ = ["NESTED_KEYS", "STEP_TYPES", "Job", "StepType", "get_step_type"]

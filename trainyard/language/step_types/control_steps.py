@@ -7,17 +7,20 @@ from trainyard.language.step_types.step_type import (
     INTEGER,
     STRING,
     StepType,
-    list_of,
     make_enum,
+    make_list,
+    make_map,
     make_number,
     make_structure,
-    map_of,
 )
 
 CONDITION = StepType(
     name="Condition",
     arguments=make_structure(
-        "Conditions", Conditions=ANYTHING, IfSteps=list_of(ANYTHING), ElseSteps=list_of(ANYTHING)
+        "Conditions",
+        Conditions=ANYTHING,
+        IfSteps=make_list(ANYTHING),
+        ElseSteps=make_list(ANYTHING),
     ),
     properties={"Outcome": ANYTHING},
     nests=("IfSteps", "ElseSteps"),
@@ -33,7 +36,7 @@ FOR_EACH = StepType(
         IterableItems=ANYTHING,
         MaxConcurrency=make_number("integer", 1, 50),
         Selector=make_structure("Pick", "Field", Pick=make_enum("MaxBy", "MinBy"), Field=ANYTHING),
-        ForEachBody=list_of(ANYTHING, min=1),
+        ForEachBody=make_list(ANYTHING, min=1),
     ),
     properties={
         "Status": STRING,
@@ -63,10 +66,10 @@ _ENTITY = make_structure(Arn=STRING, Name=STRING, Type=make_enum("Action", "Arti
 LINEAGE = StepType(
     name="Lineage",
     arguments=make_structure(
-        Actions=list_of({"shape": "CreateActionRequest"}),
-        Artifacts=list_of({"shape": "CreateArtifactRequest"}),
-        Contexts=list_of({"shape": "CreateContextRequest"}),
-        Associations=list_of(
+        Actions=make_list({"shape": "CreateActionRequest"}),
+        Artifacts=make_list({"shape": "CreateArtifactRequest"}),
+        Contexts=make_list({"shape": "CreateContextRequest"}),
+        Associations=make_list(
             make_structure(
                 "Source",
                 "Destination",
@@ -77,9 +80,9 @@ LINEAGE = StepType(
         ),
     ),
     properties={
-        "ActionArns": map_of(STRING),
-        "ArtifactArns": map_of(STRING),
-        "ContextArns": map_of(STRING),
+        "ActionArns": make_map(STRING),
+        "ArtifactArns": make_map(STRING),
+        "ContextArns": make_map(STRING),
         "Associations": ANYTHING,
     },
 )
@@ -90,8 +93,8 @@ CLEANUP = StepType(
         "Resources",
         Resources=make_structure(
             "S3",
-            S3=list_of(
-                make_structure("StepName", StepName=STRING, S3Uris=list_of(STRING, min=1)), min=1
+            S3=make_list(
+                make_structure("StepName", StepName=STRING, S3Uris=make_list(STRING, min=1)), min=1
             ),
         ),
     ),

@@ -8,7 +8,7 @@ from trainyard.language.step_types.step_type import (
     Job,
     RefusedMember,
     StepType,
-    list_of,
+    make_list,
     make_structure,
 )
 
@@ -49,7 +49,7 @@ PROGRAM, FOLDER = "sagemaker_program", "sagemaker_submit_directory"
 """Hyperparameters that tell the sagemaker-training toolkit which file to run, and its folder."""
 
 
-def starts_drivers(request: Mapping[str, Any]) -> bool:
+def has_driver_program(request: Mapping[str, Any]) -> bool:
     """Return whether a training job starts SDK v3's drivers: its hyperparameters make the toolkit
     run a program in the drivers' folder.
 
@@ -132,7 +132,7 @@ PROCESSING = StepType(
         ),
     ),
     fields={
-        "PropertyFiles": list_of(
+        "PropertyFiles": make_list(
             make_structure(
                 "PropertyFileName",
                 "OutputName",

@@ -6,13 +6,13 @@ from trainyard.language.step_types.step_type import (
     STRING,
     Choice,
     StepType,
-    list_of,
     make_enum,
+    make_list,
+    make_map,
     make_structure,
-    map_of,
 )
 
-_OUTPUTS = list_of(
+_OUTPUTS = make_list(
     make_structure(
         "OutputName",
         "OutputType",
@@ -24,7 +24,7 @@ STEP_CLASS = "SDK 3.27: {}"
 
 LAMBDA = StepType(
     name="Lambda",
-    arguments=map_of(ANYTHING),
+    arguments=make_map(ANYTHING),
     fields={"FunctionArn": {"shape": "LambdaFunctionArn"}, "OutputParameters": _OUTPUTS},
     required_members=("FunctionArn",),
     is_cached=True,
@@ -32,7 +32,7 @@ LAMBDA = StepType(
 
 CALLBACK = StepType(
     name="Callback",
-    arguments=map_of(ANYTHING),
+    arguments=make_map(ANYTHING),
     fields={"SqsQueueUrl": STRING, "OutputParameters": _OUTPUTS},
     required_members=("SqsQueueUrl",),
     is_cached=True,
@@ -77,7 +77,7 @@ EMR_SERVERLESS = StepType(
             configurationOverrides={"shape": "ConfigurationOverrides"},
             executionTimeoutMinutes=INTEGER,
             name=STRING,
-            tags=map_of(STRING),
+            tags=make_map(STRING),
         ),
     ),
     describe="GetJobRunResponse",

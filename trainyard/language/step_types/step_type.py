@@ -23,12 +23,12 @@ def make_structure(*required_names: str, **members: Any) -> dict[str, Any]:
     return {"type": "structure", "members": members, "required": list(required_names)}
 
 
-def list_of(member: Body, **limits: int) -> dict[str, Any]:
+def make_list(member: Body, **limits: int) -> dict[str, Any]:
     """Return the shape of a list; ``limits`` are ``min`` and ``max``."""
     return {"type": "list", "member": member, **limits}
 
 
-def map_of(value: Body) -> dict[str, Any]:
+def make_map(value: Body) -> dict[str, Any]:
     """Return the shape of a map with strings as keys."""
     return {"type": "map", "key": STRING, "value": value}
 
@@ -185,12 +185,12 @@ class StepType:
         matches = (names for member, names in self.variants.items() if member in arguments)
         return next(matches, (self.request, self.describe))
 
-    def step_shape(self) -> dict[str, Any]:
+    def build_shape(self) -> dict[str, Any]:
         """Return the shape of a step of this type with all its fields, in botocore's form."""
         members = {
             **COMMON,
             **({"CacheConfig": CACHE} if self.is_cached else {}),
-            **({"RetryPolicies": list_of(RETRY)} if self.is_retried else {}),
+            **({"RetryPolicies": make_list(RETRY)} if self.is_retried else {}),
             **self.fields,
         }
         return make_structure("Arguments", *self.required_members, **members)
@@ -200,7 +200,7 @@ COMMON = {
     "Name": STRING,
     "Type": STRING,
     "Arguments": ANYTHING,
-    "DependsOn": list_of(ANYTHING),
+    "DependsOn": make_list(ANYTHING),
     "DisplayName": {"type": "string", "max": 256},
     "Description": {"type": "string", "max": 3072},
 }
@@ -209,7 +209,7 @@ COMMON = {
 CACHE = make_structure("Enabled", Enabled=BOOLEAN, ExpireAfter={"type": "string", "min": 1})
 RETRY = make_structure(
     "ExceptionType",
-    ExceptionType=list_of(make_enum(*CAUSES), min=1),
+    ExceptionType=make_list(make_enum(*CAUSES), min=1),
     BackoffRate=make_number("float", 0),
     **{member: make_number("integer", *bounds) for member, bounds in LIMITS.items()},
 )

@@ -25,9 +25,9 @@ from trainyard.runs.why.logged_exceptions import (
     LoggedException,
     Signature,
     find_signature,
-    find_untraced,
+    iter_exceptions,
+    iter_untraced_exceptions,
     parse_exception,
-    read_exceptions,
     states_failure,
 )
 
@@ -152,7 +152,7 @@ class Clue:
         return self.origin.kind if isinstance(self.origin, LoggedException) else self.origin[0].name
 
     @property
-    def word(self) -> LoggedException | None:
+    def named_exception(self) -> LoggedException | None:
         """Exception that the line names, with or without a traceback; None if it names none."""
         return self.exception or parse_exception(self.line)
 
@@ -163,24 +163,24 @@ def find_clues(lines: Sequence[Line]) -> list[Clue]:
     Lines after which their machine continued to work for a long time are left out.
     """
     fatal = _find_final_lines(lines)
-    every = _add_places([*read_exceptions(lines)])
+    every = _complete_frames([*iter_exceptions(lines)])
     exceptions = {exception.number: exception for exception in every if exception.follows is None}
-    clues = {clue.number: clue for clue in match_clues(fatal, exceptions)}
+    clues = {clue.number: clue for clue in iter_matching_clues(fatal, exceptions)}
     numbers = {number for number, _ in fatal}
     for number, exception in exceptions.items():
-        if number in numbers and number not in clues and not exception.is_of_a_launcher:
+        if number in numbers and number not in clues and not exception.is_from_launcher:
             level: Level = "cause" if states_failure(exception.message) else "likely"
             level = "consequence" if exception.is_ignored else level
             clues[number] = Clue(number, exception.line, level, exception, exception=exception)
     for exception in every:
         if exception.is_handling and exception.follows in clues:
-            clues[exception.follows] = _choose_handled(
+            clues[exception.follows] = _adjust_handled_clue(
                 clues[exception.follows], exception, clues.get(exception.number)
             )
     return [clues[number] for number in sorted(clues)]
 
 
-def _add_places(exceptions: list[LoggedException]) -> list[LoggedException]:
+def _complete_frames(exceptions: list[LoggedException]) -> list[LoggedException]:
     """Return the exceptions with missing frames filled in from their chains.
 
     If the first exception of a chain has only frames of libraries, it gets the frame of the next
@@ -196,7 +196,7 @@ def _add_places(exceptions: list[LoggedException]) -> list[LoggedException]:
     ]
 
 
-def _choose_handled(first: Clue, exception: LoggedException, clue: Clue | None) -> Clue:
+def _adjust_handled_clue(first: Clue, exception: LoggedException, clue: Clue | None) -> Clue:
     """Return the first clue of a chain, adjusted because handling it raised another exception.
 
     If the later exception matches a signature and the first does not, the later was the failure,
@@ -232,10 +232,10 @@ def _find_final_lines(lines: Sequence[Line]) -> list[tuple[int, Line]]:
 
 def _is_work(line: Line) -> bool:
     """Return whether a line is of a program that works normally, and is not about a failure."""
-    return not (_AFTERMATH.match(line.bare) or FAILING.search(line.text))
+    return not (_AFTERMATH.match(line.unranked_text) or FAILING.search(line.text))
 
 
-def match_clues(
+def iter_matching_clues(
     lines: Sequence[tuple[int, Line]],
     exceptions: Mapping[int, LoggedException] = MappingProxyType({}),
 ) -> Iterator[Clue]:
@@ -251,8 +251,8 @@ def match_clues(
     frames: set[tuple[str, int | None]] = set()
     for number, line in lines:
         process = (line.host, line.rank)
-        is_code = process in frames and line.bare.startswith("    ")
-        (frames.add if _FRAME.match(line.bare) else frames.discard)(process)
+        is_code = process in frames and line.unranked_text.startswith("    ")
+        (frames.add if _FRAME.match(line.unranked_text) else frames.discard)(process)
         if not is_code and process not in frames and not HARMLESS.search(line.text):
             recognition = find_signature(line.text)
             if recognition and not _is_foreign(line, recognition[0], exceptions.get(number)):
@@ -290,7 +290,7 @@ def _make_clue(
     if level in ("service", "cause", "hint") and (line.is_minor or not is_first):
         level = "likely"
     is_usual = line.is_minor and signature.name.startswith("program/")
-    if line.is_tried_again or is_usual and not NAMED_EXCEPTION.search(line.bare):
+    if line.is_retry or is_usual and not NAMED_EXCEPTION.search(line.unranked_text):
         level = "consequence"
     return Clue(number, line, level, (signature, match), is_exact, exception)
 
@@ -335,12 +335,12 @@ def _is_specific(first: Clue) -> bool:
     """Return whether the clue's words say exactly what failed."""
     if isinstance(first.origin, LoggedException):  # no signature: the exception's own words count
         return not (first.origin.is_vague or first.is_handled)
-    line, word = first.line, first.word
+    line, word = first.line, first.named_exception
     if _HEDGES.search(line.text[: first.origin[1].start()]) or LIVES_ON.search(line.text):
         return False
     if word is None and not (line.is_service_message or line.error or _FATAL.search(line.text)):
         return False
-    is_own = word is not None and (word.is_mere_word or word.is_survivable or word.is_opened)
+    is_own = word is not None and (word.is_program_wording or word.is_survivable or word.is_opened)
     return (
         first.level in ("service", "cause") and first.is_exact and not (is_own or first.is_handled)
     )
@@ -366,14 +366,14 @@ def _has_earlier_error(first: Clue, lines: Sequence[Line]) -> bool:
         line
         for line in before
         if (line.error or parse_exception(line))
-        and not line.bare.startswith("    ")
+        and not line.unranked_text.startswith("    ")
         and not HARMLESS.search(line.text)
     ]
-    word = first.word
-    return any(word is None or not _is_same(line, word) for line in errors)
+    word = first.named_exception
+    return any(word is None or not _is_repetition(line, word) for line in errors)
 
 
-def _is_same(line: Line, exception: LoggedException) -> bool:
+def _is_repetition(line: Line, exception: LoggedException) -> bool:
     """Return whether the line repeats the exception, or says that it came from a worker."""
     message = exception.message[:40]
     is_quoted = not message or message in line.text or "Caught " in line.text
@@ -388,7 +388,7 @@ def _has_ended(first: Clue, lines: Sequence[Line]) -> bool:
     if any(_WENT_ON.search(line.text) for line in own_lines[:SURVIVAL_LINES]):
         return False
     work = [line for line in own_lines if _is_work(line)]
-    return len(work) <= (AFTERWARDS if first.word else AT_ONCE)
+    return len(work) <= (AFTERWARDS if first.named_exception else AT_ONCE)
 
 
 NEARBY = 2
@@ -457,7 +457,7 @@ def diagnose_failure(evidence: Evidence) -> Cause:
     """
     lines = (*evidence.lines, *evidence.service_lines)
     clues = find_clues(lines)
-    service_clues = [*match_clues([*enumerate(lines)][len(evidence.lines) :])]
+    service_clues = [*iter_matching_clues([*enumerate(lines)][len(evidence.lines) :])]
     # Likely clues come last, even if they are before a surer one in the log.
     order: list[tuple[list[Clue], tuple[Level, ...]]] = [
         (service_clues, ("service",)),
@@ -471,7 +471,9 @@ def diagnose_failure(evidence: Evidence) -> Cause:
         return _quote_reason(evidence, reason)
     numbers = {clue.number for clue in clues}
     others = [
-        exception for exception in find_untraced(evidence.lines) if exception.number not in numbers
+        exception
+        for exception in iter_untraced_exceptions(evidence.lines)
+        if exception.number not in numbers
     ]
     if others:
         exception = next(
@@ -503,7 +505,7 @@ def _find_first_error(evidence: Evidence) -> Cause | None:
     words = [
         log_line for log_line in last if FAILING.search(log_line.text) and not log_line.is_minor
     ]
-    bare = ((log_line, log_line.bare.strip()) for log_line in words)
+    bare = ((log_line, log_line.unranked_text.strip()) for log_line in words)
     telling = [
         log_line
         for log_line, text in bare
@@ -511,14 +513,16 @@ def _find_first_error(evidence: Evidence) -> Cause | None:
     ]
     for line in telling:
         if _STATES.search(line.text) and not LIVES_ON.search(line.text):
-            sentence = f"the first line that states a failure: {line.bare.strip()}"
+            sentence = f"the first line that states a failure: {line.unranked_text.strip()}"
             return _quote_line(evidence, line, sentence, "likely")
     sentence = "no known cause; the first line that speaks of a failure"
     if len(evidence.lines) == 1 and not telling:
         sentence, telling = "no known cause; all that is said", [*evidence.lines]
     line = next(iter(telling), None)
     return (
-        _quote_line(evidence, line, f"{sentence}: {line.bare.strip()}", "unknown") if line else None
+        _quote_line(evidence, line, f"{sentence}: {line.unranked_text.strip()}", "unknown")
+        if line
+        else None
     )
 
 
@@ -599,7 +603,7 @@ def _add_version_suspicion(
     texts = (line.text.partition(STANDS_IN)[2] for line in evidence.lines if STANDS_IN in line.text)
     differs = next(texts, "").strip()
     if not (
-        exception and differs and (exception.is_of_a_library or exception.kind in _OF_AN_INTERFACE)
+        exception and differs and (exception.is_from_library or exception.kind in _OF_AN_INTERFACE)
     ):
         return cause
     image, _, packages = differs.partition(": ")

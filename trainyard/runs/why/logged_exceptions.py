@@ -78,7 +78,7 @@ class Line:
         return _MINOR.match(self.text) is not None
 
     @property
-    def is_tried_again(self) -> bool:
+    def is_retry(self) -> bool:
         """True if the line says that the failed action will be retried."""
         return _RETRY.search(self.text) is not None
 
@@ -89,7 +89,7 @@ class Line:
         return match["what"].strip() if match else ""
 
     @property
-    def bare(self) -> str:
+    def unranked_text(self) -> str:
         """Text of the line without the rank at its beginning."""
         return _RANK.sub("", self.text, count=1) if _RANK.match(self.text) else self.text
 
@@ -232,7 +232,7 @@ class LoggedException:
     frame: str = ""
     """Innermost frame outside libraries, such as ``train.py:42``; empty if there is none."""
 
-    is_of_a_library: bool = False
+    is_from_library: bool = False
     """True if its innermost frame is in a library, so that the message is the library's wording."""
 
     is_handed_on: bool = False
@@ -275,13 +275,13 @@ class LoggedException:
         return is_second or is_of_nothing or not states_failure(self.message)
 
     @property
-    def is_mere_word(self) -> bool:
+    def is_program_wording(self) -> bool:
         """True if the message is the program's own wording, which may mean anything."""
         is_generic = self.kind.rpartition(".")[2] in _GENERIC
-        return self.is_own_word or (is_generic and not self.is_of_a_library)
+        return self.is_own_word or (is_generic and not self.is_from_library)
 
     @property
-    def is_of_a_launcher(self) -> bool:
+    def is_from_launcher(self) -> bool:
         """True if the exception reports that another process failed.
 
         These are the exception classes of launchers, messages about the end of another process, and
@@ -338,7 +338,7 @@ class _Reading:
         return text[len(self.before) :] if is_same else text
 
 
-def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
+def iter_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
     """Iterate over the exceptions at the ends of tracebacks, in the order of the lines.
 
     Tracebacks are read separately for each rank, because ranks print concurrently. If an exception
@@ -347,7 +347,7 @@ def read_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
     readings: dict[tuple[str, int | None], _Reading] = {}
     for number, line in enumerate(lines):
         reading = readings.setdefault((line.host, line.rank), _Reading())
-        text = reading.strip_prefix(line.bare)
+        text = reading.strip_prefix(line.unranked_text)
         if block := _BLOCK_RANK.match(text):
             reading.block = int(block["rank"])
         if _BEGIN in text:
@@ -403,7 +403,7 @@ def _make_exception(
         end["kind"],
         end["message"] or "",
         reading.frame,
-        is_of_a_library=reading.is_library,
+        is_from_library=reading.is_library,
         is_handed_on=reading.is_waiting,
         is_own_word=not reading.is_library and _OWN_WORD.match(reading.code) is not None,
         is_ignored=reading.is_ignored,
@@ -420,11 +420,11 @@ def _complete_message(exception: LoggedException, lines: Sequence[Line]) -> Logg
     Return the exception unchanged if it is a launcher's, if the next line begins another traceback,
     or if the rank has no line among the next three.
     """
-    if exception.is_of_a_launcher or not exception.line.text.rstrip().endswith(":"):
+    if exception.is_from_launcher or not exception.line.text.rstrip().endswith(":"):
         return exception
     process = (exception.line.host, exception.line.rank)
     for line in lines[exception.number + 1 : exception.number + 4]:
-        text = line.bare.strip()
+        text = line.unranked_text.strip()
         if (line.host, line.rank) == process and text and not text.startswith("File "):
             is_next = _BEGIN in text or _CHAIN.match(text)
             message = f"{exception.message} {text}".strip()
@@ -437,7 +437,7 @@ def parse_exception(line: Line) -> LoggedException | None:
 
     Return None if there is none, if it is a launcher's, or if the line is logged below an error.
     """
-    match = None if line.is_minor else NAMED_EXCEPTION.search(line.bare)
+    match = None if line.is_minor else NAMED_EXCEPTION.search(line.unranked_text)
     if match is None:
         return None
     survivable = _SURVIVABLE.search(line.text) is not None
@@ -445,10 +445,10 @@ def parse_exception(line: Line) -> LoggedException | None:
     exception = LoggedException(
         0, line, match["kind"], message, is_survivable=survivable, rank=line.rank
     )
-    return None if exception.is_of_a_launcher else exception
+    return None if exception.is_from_launcher else exception
 
 
-def find_untraced(lines: Sequence[Line]) -> Iterator[LoggedException]:
+def iter_untraced_exceptions(lines: Sequence[Line]) -> Iterator[LoggedException]:
     """Iterate over the exceptions that lines name without a traceback."""
     for number, line in enumerate(lines):
         if exception := parse_exception(line):

@@ -44,7 +44,9 @@ def find_causes(execution: Execution) -> list[Cause]:
     Raises:
         ServiceError: AWS cannot be reached, or denies access to the logs.
     """
-    return [find_cause(execution, step) for step in execution.steps() if step.status == "Failed"]
+    return [
+        find_cause(execution, step) for step in execution.list_steps() if step.status == "Failed"
+    ]
 
 
 def find_cause(execution: Execution, step: Step) -> Cause:
@@ -64,7 +66,7 @@ def find_cause(execution: Execution, step: Step) -> Cause:
         )
     job: Mapping[str, Any] = {}
     if step.job and step.job[0] == "TrainingJob":
-        job = execution.training_job(step.job[1])
+        job = execution.describe_training_job(step.job[1])
     status = job.get("SecondaryStatus", "")
     lines = [
         make_line(host, event.get("timestamp", 0), text, compute_event_id(event))
@@ -135,7 +137,7 @@ def _make_run_values(execution: Execution, document: Mapping[str, Any]) -> RunVa
     return RunValues(
         arn=execution.arn,
         answer=execution.describe(),
-        steps=execution.steps(),
+        steps=execution.list_steps(),
         document=document,
         parameters=resolve_parameters(document, execution.read_parameters()),
         describe=lambda resource: describe_resource(sagemaker, resource),

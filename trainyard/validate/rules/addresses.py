@@ -8,7 +8,7 @@ from typing import Any
 
 from trainyard.language.definition_document import Document, Step
 from trainyard.validate.rules.job_view import iter_strings, join_member, to_known_text
-from trainyard.validate.rules.rule import Violation, get_document, rule, select_steps
+from trainyard.validate.rules.rule import Violation, rule, select_document, select_steps
 from trainyard.validate.rules.s3_locations import S3_FIELDS
 
 KEY_ARN = re.compile(
@@ -18,7 +18,7 @@ IMAGES = ("TrainingImage", "ImageUri", "Image")
 QUEUE = re.compile(r"https://[a-z0-9.-]+/\d{12}/[A-Za-z0-9_-]{1,80}(\.fifo)?")
 
 
-def _iter_fields(document: Document) -> Iterator[tuple[Step, str, str]]:
+def _iter_argument_strings(document: Document) -> Iterator[tuple[Step, str, str]]:
     """Iterate over every string in the steps' arguments as (step, path, text).
 
     Parameters have their default values.
@@ -31,13 +31,13 @@ def _iter_fields(document: Document) -> Iterator[tuple[Step, str, str]]:
 
 @rule(
     "error",
-    select=get_document,
+    select=select_document,
     reason="KMS has no such key: the job fails before it starts, or when it writes its outputs",
     fix="write arn:aws:kms:<region>:<account>:key/<id>, the key's id, or alias/<name>",
     source="KMS developer guide, Key identifiers (KeyId)",
 )
 def malformed_key_arn(document: Document) -> Iterator[Violation]:
-    for step, path, text in _iter_fields(document):
+    for step, path, text in _iter_argument_strings(document):
         is_key = path.endswith(("KmsKeyId", "KmsKey")) and ":" in text
         if is_key and not KEY_ARN.fullmatch(text):
             yield Violation(step=step, path=path, problem=f"{text!r} is not an ARN of a KMS key")
@@ -45,13 +45,13 @@ def malformed_key_arn(document: Document) -> Iterator[Violation]:
 
 @rule(
     "error",
-    select=get_document,
+    select=select_document,
     reason="white space counts as part of the name: no such image or object is found",
     fix="remove the white space",
     source="ECR user guide, repository names; S3 user guide, object keys: a key is taken as it is",
 )
 def stray_white_space(document: Document) -> Iterator[Violation]:
-    for step, path, text in _iter_fields(document):
+    for step, path, text in _iter_argument_strings(document):
         image, location = (
             path.endswith(_list_suffixes(IMAGES)),
             path.endswith(_list_suffixes(S3_FIELDS)),

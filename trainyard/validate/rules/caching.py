@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from trainyard.language.definition_document import Step, select_key_arguments
+from trainyard.language.definition_document import Step, select_cache_key_arguments
 from trainyard.language.expressions import GET
 from trainyard.validate.rules.job_view import Job, iter_strings, select_training_jobs
 from trainyard.validate.rules.rule import Violation, rule, select_steps
@@ -19,7 +19,7 @@ TIMESTAMP = re.compile(
 
 def _iter_key_arguments(step: Step) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, value) of each argument that the step cache compares."""
-    key = select_key_arguments(dict(step.document), dict(step.arguments)) or {}
+    key = select_cache_key_arguments(dict(step.document), dict(step.arguments)) or {}
     for name, value in key.items():
         yield f"{step.path}.Arguments.{name}", value
 

@@ -9,7 +9,7 @@ sagemaker/train/container_drivers/scripts and sagemaker/train/templates.py; repr
 import re
 from collections.abc import Iterator
 
-from trainyard.language.step_types.job_steps import starts_drivers
+from trainyard.language.step_types.job_steps import has_driver_program
 from trainyard.validate.rules.job_view import Job, join_member, select_training_jobs, to_known_text
 from trainyard.validate.rules.rule import Violation, rule
 
@@ -51,7 +51,7 @@ def channel_name_breaks_driver(job: Job) -> Iterator[Violation]:
 def hyperparameter_name_breaks_driver(job: Job) -> Iterator[Violation]:
     for name in job.hyperparameters:
         if job.has_drivers and not re.fullmatch(r"[\w-]+", name, re.ASCII):
-            field = join_member(job.hyperparameters_at, name)
+            field = join_member(job.hyperparameters_path, name)
             yield job.make_violation(field, f"SM_HP_{name.upper()} is not a valid variable name")
 
 
@@ -66,7 +66,7 @@ def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     for name, value in job.hyperparameters.items():
         if job.has_drivers and "'" in (to_known_text(value) or ""):
             problem = f"{value!r} contains a single quote"
-            yield job.make_violation(join_member(job.hyperparameters_at, name), problem)
+            yield job.make_violation(join_member(job.hyperparameters_path, name), problem)
 
 
 @rule(
@@ -78,7 +78,7 @@ def hyperparameter_value_breaks_driver(job: Job) -> Iterator[Violation]:
     source="#5508; SDK 3.27, sagemaker/train/tuner.py: the distribution is dropped",
 )
 def tuning_drops_distribution(job: Job) -> Iterator[Violation]:
-    has_drivers = starts_drivers({"HyperParameters": job.hyperparameters}) or job.runs_algorithm
+    has_drivers = has_driver_program({"HyperParameters": job.hyperparameters}) or job.runs_algorithm
     if job.step.type != "Tuning" or has_drivers:
         return
     ranks = job.nodes * (job.machine.accelerators or 1) if job.machine else job.nodes

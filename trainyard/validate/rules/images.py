@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from trainyard.language.definition_document import Document, Step
 from trainyard.validate.rules.job_view import Job, iter_strings, select_container_jobs
-from trainyard.validate.rules.rule import Violation, get_document, rule
+from trainyard.validate.rules.rule import Violation, rule, select_document
 
 IMAGE = re.compile(
     r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
@@ -94,7 +94,7 @@ def find_image_kind(image: str | None) -> str | None:
 def gpu_image_on_cpu_machine(job: Job) -> Iterator[Violation]:
     if job.machine and job.machine.kind == "cpu" and find_image_kind(job.image) == "gpu":
         yield job.make_violation(
-            job.image_at, f"{job.image} is for GPUs, {job.instance_type} has none"
+            job.image_path, f"{job.image} is for GPUs, {job.instance_type} has none"
         )
 
 
@@ -110,7 +110,7 @@ def cpu_image_on_accelerator(job: Job) -> Iterator[Violation]:
     if machine and machine.kind != "cpu" and find_image_kind(job.image) == "cpu":
         devices = f"{machine.accelerators} × {machine.accelerator}"
         yield job.make_violation(
-            job.image_at, f"{job.image} is for CPUs, {machine.name} has {devices}"
+            job.image_path, f"{job.image} is for CPUs, {machine.name} has {devices}"
         )
 
 
@@ -125,12 +125,12 @@ def image_of_another_accelerator(job: Job) -> Iterator[Violation]:
     machine = job.machine
     if machine and {machine.kind, find_image_kind(job.image)} == {"gpu", "neuron"}:
         problem = f"{job.image} is not for {job.instance_type}, which has {machine.accelerator}"
-        yield job.make_violation(job.image_at, problem)
+        yield job.make_violation(job.image_path, problem)
 
 
 @rule(
     "error",
-    select=get_document,
+    select=select_document,
     reason="a job uses images, keys and functions of its own region: the service refuses the step",
     fix="use those of the region that the pipeline is in",
     source="developer guide, S3 data source and KMS: the same region as the job; for images, the "
@@ -175,7 +175,7 @@ def image_of_another_registry(job: Job) -> Iterator[Violation]:
     ):
         problem = f"AWS's images in {image['region']} are in account {registry_account}, not in "
         yield job.make_violation(
-            job.image_at,
+            job.image_path,
             problem + image["account"],
             f"write {image[0].replace(image['account'], registry_account, 1)}",
         )

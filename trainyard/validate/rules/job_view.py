@@ -13,7 +13,7 @@ from typing import Any, Literal
 from trainyard.emulator.algorithms.xgboost import facts
 from trainyard.instance_types import MACHINES, Machine
 from trainyard.language.definition_document import Document, Step
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 from trainyard.language.step_types.job_steps import PROCESSING_JOB, TRAINING_JOB, TRANSFORM_JOB
 from trainyard.validate.rules.rule import Violation
 
@@ -104,13 +104,13 @@ class Job:
         return self.instances or 0
 
     @property
-    def image_at(self) -> str:
+    def image_path(self) -> str:
         """Path of the container image."""
         return KINDS[self.kind].image
 
     @property
     def image(self) -> str | None:
-        return self.read_text(self.image_at)
+        return self.read_text(self.image_path)
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -118,21 +118,21 @@ class Job:
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        return self.read_mapping(self.hyperparameters_at)
+        return self.read_mapping(self.hyperparameters_path)
 
     @property
-    def hyperparameters_at(self) -> str:
+    def hyperparameters_path(self) -> str:
         """Path of the hyperparameters; in a tuning step, of the static ones."""
         return "StaticHyperParameters" if self.step.type == "Tuning" else "HyperParameters"
 
     @property
-    def network_at(self) -> str:
+    def network_prefix(self) -> str:
         """Prefix of EnableNetworkIsolation and VpcConfig."""
         return "NetworkConfig." if self.kind == "processing" else ""
 
     @property
     def subnets(self) -> list[Any]:
-        return as_list(self.get(f"{self.network_at}VpcConfig.Subnets"))
+        return as_list(self.get(f"{self.network_prefix}VpcConfig.Subnets"))
 
     @property
     def spot(self) -> bool:
@@ -158,7 +158,7 @@ class Job:
         entry_point = script or self.read_raw("AlgorithmSpecification.ContainerEntrypoint")
         image = self.image or ""
         return not entry_point and (
-            facts.is_xgboost(image) or facts.is_other_algorithm_image(image)
+            facts.is_xgboost_image(image) or facts.is_other_algorithm_image(image)
         )
 
 
@@ -167,14 +167,14 @@ def iter_jobs(document: Document) -> Iterator[Job]:
     for step in document.steps:
         arguments = f"{step.path}.Arguments"
         make = partial(Job, document=document, step=step)
-        if job := step_type(step.type).job:
+        if job := get_step_type(step.type).job:
             yield make(kind=job.machines, arguments=step.arguments, path=arguments)
         elif step.type == "Tuning":
-            for path, definition in _list_definitions(step):
+            for path, definition in _iter_training_definitions(step):
                 yield make(kind="training", arguments=definition, path=path)
 
 
-def _list_definitions(step: Step) -> Iterator[tuple[str, Any]]:
+def _iter_training_definitions(step: Step) -> Iterator[tuple[str, Any]]:
     """Iterate over (path, definition) of a tuning step's training definitions."""
     base = f"{step.path}.Arguments"
     if "TrainingJobDefinition" in step.arguments:

@@ -72,10 +72,12 @@ def unknown_instance_group(job: Job) -> Iterator[Violation]:
 def more_processes_than_gpus(job: Job) -> Iterator[Violation]:
     ranks = job.ranks_per_node
     if job.machine and job.machine.kind == "gpu" and ranks and ranks > job.machine.accelerators:
-        yield job.make_violation(f"Environment.{PROCESSES}", _compare_with_gpus(ranks, job.machine))
+        yield job.make_violation(
+            f"Environment.{PROCESSES}", _format_process_count(ranks, job.machine)
+        )
 
 
-def _compare_with_gpus(ranks: int, machine: Machine) -> str:
+def _format_process_count(ranks: int, machine: Machine) -> str:
     """Return a message that compares the processes per node with a machine's accelerators."""
     return f"{ranks} processes per node, {machine.name} has {machine.accelerators} accelerators"
 
@@ -90,7 +92,9 @@ def _compare_with_gpus(ranks: int, machine: Machine) -> str:
 def idle_gpus(job: Job) -> Iterator[Violation]:
     ranks = job.ranks_per_node
     if job.machine and ranks and ranks < job.machine.accelerators:
-        yield job.make_violation(f"Environment.{PROCESSES}", _compare_with_gpus(ranks, job.machine))
+        yield job.make_violation(
+            f"Environment.{PROCESSES}", _format_process_count(ranks, job.machine)
+        )
 
 
 @rule(

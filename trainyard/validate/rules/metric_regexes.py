@@ -9,7 +9,7 @@ from trainyard.validate.rules.rule import Violation, rule
 GUIDE = "developer guide, define-train-metrics"
 
 
-def _iter_expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
+def _iter_metric_regexes(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
     """Iterate over the metrics: (path; name and expression for messages; compiled expression, or
     the reason why it is invalid).
     """
@@ -33,7 +33,7 @@ def _iter_expressions(job: Job) -> Iterator[tuple[str, str, Expression | str]]:
     source=GUIDE,
 )
 def malformed_metric_regex(job: Job) -> Iterator[Violation]:
-    for field, name, expression in _iter_expressions(job):
+    for field, name, expression in _iter_metric_regexes(job):
         if isinstance(expression, str):
             yield job.make_violation(field, f"{name} is not a regular expression: {expression}")
 
@@ -46,6 +46,6 @@ def malformed_metric_regex(job: Job) -> Iterator[Violation]:
     source=GUIDE,
 )
 def metric_regex_without_group(job: Job) -> Iterator[Violation]:
-    for field, name, expression in _iter_expressions(job):
+    for field, name, expression in _iter_metric_regexes(job):
         if isinstance(expression, Expression) and not expression.groups:
             yield job.make_violation(field, f"{name} captures nothing")

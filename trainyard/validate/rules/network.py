@@ -104,7 +104,7 @@ def encrypted_collectives(job: Job) -> Iterator[Violation]:
     source="developer guide, mkt-algo-model-internet-free: no outbound network calls",
 )
 def tracking_from_isolation(job: Job) -> Iterator[Violation]:
-    if job.get(f"{job.network_at}EnableNetworkIsolation") is not True:
+    if job.get(f"{job.network_prefix}EnableNetworkIsolation") is not True:
         return
     if uri := to_known_text(job.environment.get("MLFLOW_TRACKING_URI")):
         yield job.make_violation(
@@ -112,5 +112,5 @@ def tracking_from_isolation(job: Job) -> Iterator[Violation]:
         )
     uri = to_known_text(job.hyperparameters.get("mlflow_tracking_uri")) or ""
     if uri.startswith(("arn:", "http://", "https://")):
-        field = f"{job.hyperparameters_at}.mlflow_tracking_uri"
+        field = f"{job.hyperparameters_path}.mlflow_tracking_uri"
         yield job.make_violation(field, f"{uri} from an isolated container")

@@ -4,25 +4,25 @@ from collections.abc import Iterator
 from functools import reduce
 
 from trainyard.language.definition_document import Document
-from trainyard.secrets import Path, find_secrets
+from trainyard.secrets import Path, iter_secret_paths
 from trainyard.validate.rules.job_view import as_list, join_member
-from trainyard.validate.rules.rule import Violation, get_document, rule
+from trainyard.validate.rules.rule import Violation, rule, select_document
 
 
 @rule(
     "warning",
-    select=get_document,
+    select=select_document,
     reason="everyone who may describe the pipeline or the job can read it",
     fix="keep it in Secrets Manager, and read it in the job by its ARN",
     source="API reference, CreateTrainingJob: no security-sensitive information in Environment",
 )
 def secret_in_plain_text(document: Document) -> Iterator[Violation]:
     for step in document.steps:
-        for path in find_secrets(document.resolve_value(step.own_arguments)):
+        for path in iter_secret_paths(document.resolve_value(step.own_arguments)):
             field = _format_json_path(f"{step.path}.Arguments", path)
             yield Violation(step=step, path=field, problem="looks like a secret")
     parameters = as_list(document.document.get("Parameters"))
-    for path in find_secrets(parameters):
+    for path in iter_secret_paths(parameters):
         field = _format_json_path("$.Parameters", path)
         yield Violation(step=None, path=field, problem="looks like a secret")
 

@@ -106,7 +106,7 @@ def rule(
     return make
 
 
-def get_document(document: Document) -> tuple[Document]:
+def select_document(document: Document) -> tuple[Document]:
     """Return the document itself as the only item, for a rule's ``select``."""
     return (document,)
 

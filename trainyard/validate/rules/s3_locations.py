@@ -23,7 +23,7 @@ from trainyard.validate.rules.job_view import (
     select_processing_jobs,
     select_training_jobs,
 )
-from trainyard.validate.rules.rule import Violation, get_document, rule, select_steps
+from trainyard.validate.rules.rule import Violation, rule, select_document, select_steps
 from trainyard.validate.step_dependencies import map_predecessors
 
 BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
@@ -123,7 +123,7 @@ def _iter_outputs(document: Document) -> Iterator[tuple[Job, str, Any]]:
 
 @rule(
     "warning",
-    select=get_document,
+    select=select_document,
     reason="the later of the two overwrites the earlier, or both mix",
     fix="give each output its own prefix",
     source="S3 has one object per key; SageMaker uploads without checking",
@@ -182,7 +182,7 @@ def _format_location(document: Document, value: Any) -> str:
 
 @rule(
     "warning",
-    select=get_document,
+    select=select_document,
     reason="the location is a prefix of keys, not a folder: the job gets the other's objects, too",
     fix="end it with a slash; for a step's output use Join(on='', values=[the output, '/'])",
     source="API reference, S3DataSource.S3DataType: all objects that match the specified key name "
@@ -221,7 +221,7 @@ def _are_exclusive(step: Step, other: Step) -> bool:
 
 @rule(
     "warning",
-    select=get_document,
+    select=select_document,
     reason="each run overwrites the last one's files there, even those that a cached step refers "
     "to",
     fix="put Execution.PipelineExecutionId into the prefix",
@@ -239,7 +239,7 @@ def output_overwritten_by_next_run(document: Document) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=get_document,
+    select=select_document,
     reason="the two steps have no order: the step reads what an earlier run left there, or finds "
     "nothing",
     fix="refer to the other step's output (Steps.<name>…S3Uri), or name that step in DependsOn",

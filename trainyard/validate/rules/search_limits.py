@@ -100,7 +100,7 @@ def category_twice(search_range: Range) -> Iterator[Violation]:
 def grid_of_numbers(search_range: Range) -> Iterator[Violation]:
     strategy = to_known_text(
         search_range.job.document.resolve_value(
-            _read_tuning_config(search_range.job).get("Strategy")
+            _get_tuning_config(search_range.job).get("Strategy")
         )
     )
     if strategy == "Grid" and search_range.kind != CATEGORIES:
@@ -109,7 +109,7 @@ def grid_of_numbers(search_range: Range) -> Iterator[Violation]:
         )
 
 
-def _read_tuning_config(job: Job) -> Mapping[str, Any]:
+def _get_tuning_config(job: Job) -> Mapping[str, Any]:
     """Return the tuning job's configuration; empty if it has none."""
     config = job.step.arguments.get(CONFIG)
     return config if isinstance(config, Mapping) else {}
@@ -123,7 +123,7 @@ def _read_tuning_config(job: Job) -> Mapping[str, Any]:
     source="API reference, HyperbandStrategyConfig.MaxResource",
 )
 def hyperband_without_resource(job: Job) -> Iterator[Violation]:
-    config = job.document.resolve_value(dict(_read_tuning_config(job)))
+    config = job.document.resolve_value(dict(_get_tuning_config(job)))
     if not isinstance(config, dict) or config.get("Strategy") != "Hyperband":
         return
     strategy = config.get("StrategyConfig") or {}

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from trainyard.language.definition_document import Document
 from trainyard.validate.rules.job_view import Job, iter_jobs
-from trainyard.validate.rules.rule import Violation, get_document, rule
+from trainyard.validate.rules.rule import Violation, rule, select_document
 
 
-def _find_tags_path(job: Job) -> str:
+def _build_tags_path(job: Job) -> str:
     """Return the path of the job's tags. A tuning step has them outside its definitions."""
     return f"{job.step.path}.Arguments.Tags"
 
@@ -20,7 +20,7 @@ def _list_tag_keys(job: Job) -> list[str]:
 
 @rule(
     "warning",
-    select=get_document,
+    select=select_document,
     reason="their costs are not allocated, and a role that may access only tagged jobs is refused",
     fix="tag the jobs (aws.tags in a recipe); the role needs sagemaker:AddTags",
     source="Billing user guide, cost allocation tags; "
@@ -35,7 +35,7 @@ def no_tags(document: Document) -> Iterator[Violation]:
 
 @rule(
     "warning",
-    select=get_document,
+    select=select_document,
     reason="a report by that tag leaves the job out",
     fix="give every job the same tags",
     source="Billing user guide, cost allocation tags",
@@ -47,7 +47,7 @@ def uneven_tags(document: Document) -> Iterator[Violation]:
     for job, keys in job_tags:
         if missing := sorted(all_keys - keys):
             problem = f"lacks {', '.join(missing)}, which other jobs have"
-            yield Violation(step=job.step, path=_find_tags_path(job), problem=problem)
+            yield Violation(step=job.step, path=_build_tags_path(job), problem=problem)
 
 
 @rule(
@@ -62,5 +62,5 @@ def tag_key_refused(job: Job) -> Iterator[Violation]:
     reserved_keys = [key for key in keys if key.lower().startswith("aws:")]
     for key in reserved_keys:
         yield Violation(
-            step=job.step, path=_find_tags_path(job), problem=f"{key!r} is reserved for AWS"
+            step=job.step, path=_build_tags_path(job), problem=f"{key!r} is reserved for AWS"
         )

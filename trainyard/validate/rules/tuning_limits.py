@@ -165,7 +165,9 @@ def iter_objectives(job: Job) -> Iterator[tuple[str, str, Any]]:
 MOST_SUMMARIES = 50
 
 
-def iter_references(document: Document) -> Iterator[tuple[Document, Step | None, str, Reference]]:
+def iter_step_references(
+    document: Document,
+) -> Iterator[tuple[Document, Step | None, str, Reference]]:
     """Iterate over each reference to a step's property, for a rule's ``select``.
 
     Each item is (document, step with the reference, path of the reference, reference).
@@ -179,7 +181,7 @@ def iter_references(document: Document) -> Iterator[tuple[Document, Step | None,
 
 @rule(
     "error",
-    select=iter_references,
+    select=iter_step_references,
     reason="the step fails when it starts: the tuning job has no training job of that rank",
     fix="count from 0, to one less than MaxNumberOfTrainingJobs and 49 at most",
     source="SDK 3.27: TuningStep.get_top_model_s3_uri, top_k",

@@ -23,7 +23,7 @@ REASON = "the algorithm refuses its hyperparameters: the job fails after its mac
 def select_xgboost_jobs(document: Document) -> list[Job]:
     """Return the training jobs that run the built-in algorithm, for a rule's ``select``."""
     jobs = (job for job in select_training_jobs(document) if job.runs_algorithm)
-    return [job for job in jobs if facts.is_xgboost(job.image or "")]
+    return [job for job in jobs if facts.is_xgboost_image(job.image or "")]
 
 
 def select_xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
@@ -35,7 +35,7 @@ def select_xgboost_ranges(document: Document) -> list[tuple[Job, Range]]:
     ]
 
 
-def _find_xgboost_version(job: Job) -> tuple[int, int]:
+def _parse_xgboost_version(job: Job) -> tuple[int, int]:
     return facts.parse_version(job.image or "")
 
 
@@ -47,16 +47,18 @@ def _find_xgboost_version(job: Job) -> tuple[int, int]:
     source=SOURCE,
 )
 def xgboost_hyperparameter(job: Job) -> Iterator[Violation]:
-    valid_names = hyperparameters.list_names(_find_xgboost_version(job))
+    valid_names = hyperparameters.list_hyperparameter_names(_parse_xgboost_version(job))
     for name, value in job.hyperparameters.items():
-        field = join_member(job.hyperparameters_at, name)
+        field = join_member(job.hyperparameters_path, name)
         if name not in valid_names:
             problem = f"XGBoost has no hyperparameter {name!r}"
             yield job.make_violation(
                 field, problem, f"remove it; {suggest_nearest(name, valid_names)}"
             )
         elif (text := to_known_text(value)) is not None and (
-            fault := hyperparameters.explain_fault(name, text, _find_xgboost_version(job))
+            fault := hyperparameters.explain_invalid_hyperparameter(
+                name, text, _parse_xgboost_version(job)
+            )
         ):
             yield job.make_violation(field, fault)
 
@@ -71,7 +73,9 @@ def xgboost_hyperparameter(job: Job) -> Iterator[Violation]:
 def xgboost_without_rounds(job: Job) -> Iterator[Violation]:
     tuned_names = {search_range.name for search_range in iter_searched_ranges(job)}
     if hyperparameters.REQUIRED_NAME not in {*job.hyperparameters, *tuned_names}:
-        yield job.make_violation(job.hyperparameters_at, "num_round is missing, which is required")
+        yield job.make_violation(
+            job.hyperparameters_path, "num_round is missing, which is required"
+        )
 
 
 @rule(
@@ -94,12 +98,15 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
     is_undecided = any(not isinstance(value, str) for value in together.values())
     if is_undecided or tuned_names & hyperparameters.TOGETHER:
         return
-    version = _find_xgboost_version(job)
+    version = _parse_xgboost_version(job)
     # ``xgboost_hyperparameter`` reports values that are invalid by themselves.
-    if any(hyperparameters.explain_fault(name, value, version) for name, value in together.items()):
+    if any(
+        hyperparameters.explain_invalid_hyperparameter(name, value, version)
+        for name, value in together.items()
+    ):
         return
-    if problem := hyperparameters.explain_conflict(together, version):
-        yield job.make_violation(job.hyperparameters_at, problem)
+    if problem := hyperparameters.explain_hyperparameter_conflict(together, version):
+        yield job.make_violation(job.hyperparameters_path, problem)
 
 
 @rule(
@@ -111,7 +118,10 @@ def xgboost_hyperparameters_at_odds(job: Job) -> Iterator[Violation]:
 )
 def xgboost_range(job_range: tuple[Job, Range]) -> Iterator[Violation]:
     job, search_range = job_range
-    name, valid_names = search_range.name, hyperparameters.list_names(_find_xgboost_version(job))
+    name, valid_names = (
+        search_range.name,
+        hyperparameters.list_hyperparameter_names(_parse_xgboost_version(job)),
+    )
     if name is None:
         return
     if name not in valid_names:
@@ -131,7 +141,9 @@ def xgboost_range(job_range: tuple[Job, Range]) -> Iterator[Violation]:
         )
     else:
         for field, text in _iter_drawn_values(search_range):
-            if fault := hyperparameters.explain_fault(name, text, _find_xgboost_version(job)):
+            if fault := hyperparameters.explain_invalid_hyperparameter(
+                name, text, _parse_xgboost_version(job)
+            ):
                 yield search_range.job.make_violation(f"{search_range.field}.{field}", fault)
 
 
@@ -175,7 +187,7 @@ def xgboost_channels(job: Job) -> Iterator[Violation]:
             yield job.make_violation(
                 f"{field}.ChannelName", f"the algorithm has no channel {name!r}"
             )
-        elif content_type and facts.format_of(content_type) is None:
+        elif content_type and facts.find_file_format(content_type) is None:
             yield job.make_violation(
                 f"{field}.ContentType", f"{content_type!r} is not a format that the algorithm reads"
             )
@@ -202,7 +214,7 @@ def xgboost_not_tunable(job_range: tuple[Job, Range]) -> Iterator[Violation]:
     name = search_range.name or ""
     own_name = hyperparameters.resolve_alias(name)
     if (
-        name in hyperparameters.list_names(_find_xgboost_version(job))
+        name in hyperparameters.list_hyperparameter_names(_parse_xgboost_version(job))
         and own_name not in hyperparameters.TUNABLE
     ):
         yield search_range.job.make_violation(f"{search_range.field}.Name", f"{name} is tuned")

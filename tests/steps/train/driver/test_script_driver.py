@@ -13,7 +13,7 @@ import pytest
 from steps.train.driver import script_driver as driver
 from training.checkpoint.marker import Lineage
 from training.identity import Parts
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 
 CHANNEL_FILE = "input/config/inputdataconfig.json"
 KNOWN = Parts(
@@ -106,7 +106,7 @@ def run(job: Path, checkpoint: str | None) -> tuple[list[str], dict[str, Any]]:
     if checkpoint:
         (driver.CHECKPOINTS / checkpoint).parent.mkdir(exist_ok=True)
         (driver.CHECKPOINTS / checkpoint).write_text(f"{checkpoint} {told['train_fingerprint']}")
-        driver.keep_note(driver.CHECKPOINTS, note)
+        driver.write_note_after_checkpoint(driver.CHECKPOINTS, note)
     return seen, note
 
 
@@ -159,7 +159,7 @@ def test_what_is_added_lies_beside_the_scripts_own_files(job: Path):
 
 def test_it_hashes_json_as_the_rest_of_trainyard():
     value = {"b": [1, None, "é"], "a": {"x": 0.5}}
-    assert driver.json_sha256(value) == json_sha256(value)
+    assert driver.json_sha256(value) == hash_json(value)
 
 
 SCRIPT = """

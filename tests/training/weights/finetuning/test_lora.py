@@ -17,10 +17,10 @@ from steps.train import job
 from tests.training import worlds
 from tests.training.strategies.cases import SETTINGS, container, distance, write_data
 from tests.training.trainings import arguments, losses
-from training.export.artifact import open_artifact
+from training.export.artifact import load_artifact
 from training.weights.finetuning.hugging_face_folder import hash_model_files
 from trainyard.common.errors import DataError
-from trainyard.common.hashes import file_sha256
+from trainyard.common.hashes import hash_file
 
 pytestmark = pytest.mark.long
 
@@ -84,8 +84,8 @@ def newest(root: Path) -> dict[str, torch.Tensor]:
 
 
 def test_adapters_alone_are_in_checkpoints_and_in_the_artifact(base, alone):
-    before = file_sha256(base / "start/model.tar.gz")
-    assert file_sha256(alone / "input/data/start/model.tar.gz") == before
+    before = hash_file(base / "start/model.tar.gz")
+    assert hash_file(alone / "input/data/start/model.tar.gz") == before
     assert all(".lora_A." in name or ".lora_B." in name for name in newest(alone))
     sizes = [sum(t.nbytes for t in newest(root).values()) for root in (alone, base)]
     assert sizes[0] < sizes[1] / 3  # with so small a model
@@ -144,7 +144,7 @@ def logits(model) -> torch.Tensor:
 def test_peft_reads_them_on_the_base(base, alone):
     from peft import PeftModel
 
-    found = logits(open_artifact(alone / "model", base / "start")[1].double())
+    found = logits(load_artifact(alone / "model", base / "start")[1].double())
     theirs = AutoModelForCausalLM.from_pretrained(base / "model").double()
     untouched = logits(theirs)
     by_peft = logits(PeftModel.from_pretrained(theirs, alone / "model/adapter").double().eval())
@@ -163,7 +163,7 @@ def test_the_base_may_be_a_hugging_face_folder_and_the_model_merged(base, alone,
     job.main(arguments(root, SHORT | make_adapter_settings(merge=True) | start))
     assert losses(root) == losses(alone)
     merged = AutoModelForCausalLM.from_pretrained(root / "model", dtype=torch.float64)
-    found = logits(open_artifact(alone / "model", base / "start")[1].double())
+    found = logits(load_artifact(alone / "model", base / "start")[1].double())
     torch.testing.assert_close(logits(merged), found, rtol=1e-6, atol=1e-6)
     told = json.loads((root / "model/config.json").read_text())
     assert told["base"]["sha256"] == hash_model_files(folder)
@@ -242,12 +242,12 @@ def test_frozen_weights_stay_as_they_begin_and_adapters_begin_with_the_loss_of_t
 
 def test_adapters_are_opened_with_their_own_base_only(base, alone, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="TRAINYARD_BASE names"):
-        open_artifact(alone / "model")
+        load_artifact(alone / "model")
     monkeypatch.setenv("TRAINYARD_BASE", str(base / "start"))
-    open_artifact(alone / "model")
+    load_artifact(alone / "model")
     other = archive(alone, tmp_path / "other")
     with pytest.raises(DataError, match="the adapters belong to base"):
-        open_artifact(alone / "model", other)
+        load_artifact(alone / "model", other)
     root = beginning(base, tmp_path / "ml", other)
     assert "contains only adapters; start from their base" in failure(root, START)
 
@@ -266,7 +266,7 @@ def test_evaluate_adds_them_to_the_base_and_scores_the_base_on_the_same_rows(bas
     champion = {name: metric["value"] for name, metric in found["champion"]["metrics"].items()}
     assert scored == pytest.approx(champion)
     assert found["metrics"]["loss"]["value"] != pytest.approx(scored["loss"])
-    assert found["model"]["base"]["sha256"] == file_sha256(base / "start/model.tar.gz")
+    assert found["model"]["base"]["sha256"] == hash_file(base / "start/model.tar.gz")
     tables = [output / f"scores/{name}.parquet" for name in ("challenger", "baseline-base_model")]
     examples = [pq.read_table(path)["example"].to_pylist() for path in tables]
     assert examples[0] == examples[1]

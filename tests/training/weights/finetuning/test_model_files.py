@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from steps.evaluate.model_folder import fingerprint_model
-from steps.evaluate.score_rows import open_archive
+from steps.evaluate.score_rows import open_trained_model
 from tests.training.export.test_sharded_export import SETTINGS, write
 from training.weights.finetuning import base_model, hugging_face_folder
 from training.weights.starting_weights import StartFrom, open_start
@@ -34,7 +34,7 @@ def archive_folder(folder: Path, target: Path) -> Path:
 def test_every_file_belongs_to_its_identity(folder, tmp_path):
     copy = tmp_path / "copy"
     shutil.copytree(folder, copy)
-    assert hugging_face_folder.is_unpacked(copy)
+    assert hugging_face_folder.has_unpacked_model(copy)
     assert (
         fingerprint_model(copy) == fingerprint_model(folder)
         and fingerprint_model(copy)["bytes"] > 10_000
@@ -58,7 +58,7 @@ def test_its_files_and_its_archive_are_the_same_model(folder, tmp_path):
     assert both[0].keys() == both[1].keys()
     assert all(torch.equal(both[0][name], tensor) for name, tensor in both[1].items())
     assert len({path for path in folder.glob("model-*.safetensors")}) > 3
-    one, other = (open_archive(one, "language_model") for one in (folder, archive))
+    one, other = (open_trained_model(one, "language_model") for one in (folder, archive))
     tokens = torch.randint(0, 257, (2, 8))
     assert torch.equal(one.model(tokens), other.model(tokens))
     assert one.artifact == fingerprint_model(folder) and other.artifact == fingerprint_model(
@@ -81,7 +81,7 @@ def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path)
     lost = next(copy.glob("model-00002-*"))
     lost.unlink()
     with pytest.raises(DataError, match=lost.name):
-        open_archive(copy, "language_model")
+        open_trained_model(copy, "language_model")
     workload = load_workload("language_model", SETTINGS)
     with pytest.raises(DataError, match=lost.name):
         base_model.read_weights(workload, "language_model", copy, "s3://x")
@@ -90,7 +90,7 @@ def test_a_file_that_the_index_names_and_that_is_gone_is_named(folder, tmp_path)
 def test_a_folder_of_hugging_faces_is_what_it_was(folder, tmp_path):
     for path in (folder / "config.json", *folder.glob("model*")):
         shutil.copy(path, tmp_path)
-    assert not hugging_face_folder.is_unpacked(tmp_path)
+    assert not hugging_face_folder.has_unpacked_model(tmp_path)
     assert hugging_face_folder.hash_model_files(tmp_path) == hugging_face_folder.hash_folder(
         tmp_path
     )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from training.weights.initial.build_model import (
     build_on_meta,
-    describe_costly,
+    describe_costly_weights,
     find_initial_values,
     materialize_model,
 )
@@ -181,7 +181,7 @@ def test_only_what_mixes_elements_is_made_whole_and_that_is_told():
         *("bias", "convolution.weight", "embedding.weight", "mask"),
         *("orthogonal", "target.weight"),
     }
-    assert "linalg_qr" in str(describe_costly({"orthogonal": known["orthogonal"]}))
+    assert "linalg_qr" in str(describe_costly_weights({"orthogonal": known["orthogonal"]}))
 
 
 class Hidden(nn.Module):

@@ -12,10 +12,10 @@ from PIL import Image
 from tests.training.workloads.image.pictures import CONFIG, picture
 from training.workloads.image.config import ImageConfig
 from training.workloads.image.pixels import (
+    compute_middle_box,
+    decode_crop,
     draw_box,
     explain_undecodable,
-    find_middle_box,
-    read_crop,
 )
 
 SETTINGS = ImageConfig(**CONFIG)
@@ -46,22 +46,22 @@ def test_a_part_lies_inside_the_image_and_has_the_ratio(whole, low, high, ratio,
 
 
 def test_the_middle_is_a_square_of_the_shorter_side():
-    assert find_middle_box((100, 40), SETTINGS) == (32.5, 2.5, 67.5, 37.5)
+    assert compute_middle_box((100, 40), SETTINGS) == (32.5, 2.5, 67.5, 37.5)
 
 
 @pytest.mark.parametrize("format_", ["PNG", "JPEG", "WEBP"])
 def test_a_seed_decides_the_pixels_and_none_takes_the_middle(format_):
     content = picture(1, format_)
-    five, again, six = (read_crop(content, SETTINGS, seed) for seed in (5, 5, 6))
+    five, again, six = (decode_crop(content, SETTINGS, seed) for seed in (5, 5, 6))
     assert five.shape == (16, 16, 3)
     assert (five == again).all() and (five != six).any()
-    assert (read_crop(content, SETTINGS, None) == read_crop(content, SETTINGS, None)).all()
+    assert (decode_crop(content, SETTINGS, None) == decode_crop(content, SETTINGS, None)).all()
 
 
 def test_half_of_the_images_are_mirrored():
     whole = SETTINGS.model_copy(update={"crop_area": (1, 1), "crop_ratio": 1.0})
     wide = encode_image(Image.fromarray(np.tile(np.arange(32, dtype=np.uint8) * 8, (32, 1))), "PNG")
-    found = [read_crop(wide, whole, seed) for seed in range(100)]
+    found = [decode_crop(wide, whole, seed) for seed in range(100)]
     mirrored = [one[0, 0, 0] > one[0, -1, 0] for one in found]
     assert 30 < sum(mirrored) < 70
 
@@ -72,14 +72,14 @@ def test_every_kind_of_image_becomes_colours_or_grey(mode, channels):
     content = encode_image(Image.new(mode, (20, 20)), "TIFF")
     config = SETTINGS.model_copy(update={"channels": channels})
     assert explain_undecodable(content) is None
-    assert read_crop(content, config, 1).shape == (16, 16, channels)
+    assert decode_crop(content, config, 1).shape == (16, 16, channels)
 
 
 def test_a_large_jpeg_is_decoded_at_an_eighth_and_looks_alike():
     """The limit is the difference between scalings."""
     smooth = Image.effect_noise((32, 32), 60).resize((512, 512), Image.Resampling.BICUBIC)
     jpeg, png = (
-        read_crop(encode_image(smooth, format_), SETTINGS, None).astype(int)
+        decode_crop(encode_image(smooth, format_), SETTINGS, None).astype(int)
         for format_ in ("JPEG", "PNG")
     )
     assert np.abs(jpeg - png).mean() < 6

@@ -212,9 +212,9 @@ def test_requests_are_answered_with_a_class_and_its_probability(workload, model)
 
 def test_a_model_of_images_can_be_warmed_up(workload, model, monkeypatch):
     found: list = []
-    whole = ServedModel.answers
+    whole = ServedModel.answer_all
     noted = lambda self, requests: found.extend(whole(self, requests)) or found[-1:]  # noqa: E731
-    monkeypatch.setattr(ServedModel, "answers", noted)
+    monkeypatch.setattr(ServedModel, "answer_all", noted)
     ServedModel(workload, model).warm_up()
     assert len(found) == WARM and all(set(one) == {"label", "probabilities"} for one in found)
 

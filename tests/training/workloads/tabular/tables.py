@@ -10,7 +10,7 @@ from training.data.dataset import Dataset
 from training.data.manifest import Manifest, Samples, Source, write_manifest
 from training.data.shard_writer import ShardWriter
 from training.workloads import Packing, Workload, load_packing
-from training.workloads.column_packing import record_type
+from training.workloads.column_packing import choose_record_type
 
 SETTINGS = {
     "categories": ["colour", "size"],
@@ -56,7 +56,7 @@ def batch(frame: pd.DataFrame, packing: Packing) -> pa.RecordBatch:
     """Return a batch like a reader's: categories in a dictionary, numbers as float64, else null."""
     return pa.record_batch(
         {
-            name: pa.array(list(frame[name]), record_type(column), from_pandas=True)
+            name: pa.array(list(frame[name]), choose_record_type(column), from_pandas=True)
             for name, column in packing.columns.items()
         }
     )

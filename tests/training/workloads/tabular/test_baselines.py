@@ -51,7 +51,7 @@ def test_it_is_as_good_as_scikit_learns_own_pipeline(tmp_path):
     found = evaluate(*datasets(tmp_path, train, test))["logistic_regression"]["log_loss"]
     scaled = (OneHotEncoder(), ["colour", "size"]), (StandardScaler(), ["weight"])
     losses = []
-    for strength in baselines.STRENGTHS:
+    for strength in baselines.C_VALUES:
         theirs = make_pipeline(make_column_transformer(*scaled), LogisticRegression(C=strength))
         theirs.fit(train, train["delay"] > 15)
         losses.append(log_loss(test["delay"] > 15, theirs.predict_proba(test)[:, 1]))
@@ -80,8 +80,8 @@ def test_groups_are_held_out_as_a_whole(tmp_path):
     strengths = []
     for settings in (CALM, CALM | {"group": "day"}):
         folder = tmp_path / str(len(settings))
-        strengths.append(fit_baseline(baselines.Regression, folder, frame, settings)[0].strength)
-    assert strengths == [max(baselines.STRENGTHS), min(baselines.STRENGTHS)]
+        strengths.append(fit_baseline(baselines.Regression, folder, frame, settings)[0].c)
+    assert strengths == [max(baselines.C_VALUES), min(baselines.C_VALUES)]
 
 
 def test_one_label_alone_cannot_be_fitted(tmp_path):

@@ -13,7 +13,7 @@ from pandas.util import hash_array
 from tests.training.workloads.tabular.tables import SETTINGS, batch, pack, table
 from training.data.shard_writer import check_samples
 from training.workloads import load_packing
-from training.workloads.column_packing import MISSING, Codes, hash_values
+from training.workloads.column_packing import MISSING, ColumnHasher, hash_values
 from training.workloads.tabular.column_statistics import Moments, Statistics
 from trainyard.common.errors import DataError, TrainingError
 
@@ -141,7 +141,7 @@ def test_impossible_settings_are_refused(change, expected):
 
 @given(st.lists(st.lists(st.none() | st.sampled_from("abc"), max_size=4), max_size=5))
 def test_values_are_hashed_the_same_whatever_dictionary_they_stand_in(parts):
-    codes = Codes()
+    codes = ColumnHasher()
     for part in parts:
         column = pa.array(["unused", *part]).dictionary_encode()[1:]
         found = codes.encode_column("name", column)

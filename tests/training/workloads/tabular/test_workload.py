@@ -226,8 +226,8 @@ def test_a_row_says_which_input_it_comes_from_unless_a_column_is_called_so(tmp_p
     assert columns["slice.source"].tolist() == ["code"] * 9 + ["web"] * 30
     assert columns["group"].tolist() == list(range(39))
     named = SPEC.config.model_validate({"categories": ["source"], "label": "delay"})
-    assert SPEC.sliced_by_input(SPEC.config(**SETTINGS)) == "source"
-    assert SPEC.sliced_by_input(named) is None and SPEC.slices(named).count("source") == 2
+    assert SPEC.get_input_slice(SPEC.config(**SETTINGS)) == "source"
+    assert SPEC.get_input_slice(named) is None and SPEC.slices(named).count("source") == 2
 
 
 def test_the_metrics_are_those_of_the_scores(workload, train):

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainyard.emulator.cloudwatch.metric_store import Point, compute_statistic, is_supported
+from trainyard.emulator.cloudwatch.metric_store import (
+    Point,
+    compute_statistic,
+    is_supported_statistic,
+)
 
 NUMBERS = st.lists(st.integers(-50, 50), min_size=1, max_size=30)
 
@@ -33,5 +37,5 @@ def test_the_plain_ones(values):
 def test_of_sets_there_is_no_percentile_and_of_nothing_nothing():
     assert compute_statistic("p50", [Point(0, 2, 3, 1, 2)]) is None
     assert compute_statistic("Sum", []) is None
-    assert [is_supported(name) for name in ("p99.9", "p100", "p101", "tm90", "Sum")] == [
+    assert [is_supported_statistic(name) for name in ("p99.9", "p100", "p101", "tm90", "Sum")] == [
         True, True, False, False, True]  # fmt: skip

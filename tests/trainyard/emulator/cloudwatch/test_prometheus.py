@@ -12,7 +12,7 @@ from tests.trainyard.test_dashboards import cloudwatch_metrics
 from trainyard import dashboards
 from trainyard.common.measures import OF_SERVICE, PIPELINES
 from trainyard.emulator.cloudwatch import metric_store
-from trainyard.emulator.cloudwatch.metric_store import derive_token
+from trainyard.emulator.cloudwatch.metric_store import derive_scrape_token
 
 SAMPLE = re.compile(r"(?P<name>[a-z_]+)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)")
 
@@ -59,7 +59,9 @@ def exposition(cloud: Cloud) -> str:
     for name, step in ONLY.items():
         cloud.create(name, [step])
         cloud.run(name)
-    status, text = request_metrics(cloud, derive_token(cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"]))
+    status, text = request_metrics(
+        cloud, derive_scrape_token(cloud.endpoint.env["AWS_SECRET_ACCESS_KEY"])
+    )
     assert status == 200
     return text
 

@@ -12,9 +12,9 @@ from trainyard.emulator.containers.container_engine import (
     VARIABLE,
     find_engine,
     list_local_names,
-    read_mode,
+    read_container_mode,
     select_client_variables,
-    use_mode,
+    use_container_mode,
 )
 from trainyard.emulator.sagemaker.jobs.container_images import (
     explain_unusable_image,
@@ -74,14 +74,14 @@ def test_the_mode_decides_which_images_run_in_the_engine(monkeypatch) -> None:
     assert runs_in_engine("me/own:1") and runs_in_engine(AWS)
     monkeypatch.setenv(VARIABLE, "sometimes")
     with pytest.raises(EmulatorError, match="sometimes: expected auto, always or never"):
-        read_mode()
+        read_container_mode()
 
 
 def test_a_mode_ends_with_its_block(monkeypatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
-    with use_mode("never"):
-        assert read_mode() == "never"
-    assert read_mode() == "auto" and VARIABLE not in os.environ
+    with use_container_mode("never"):
+        assert read_container_mode() == "never"
+    assert read_container_mode() == "auto" and VARIABLE not in os.environ
 
 
 def test_always_needs_an_engine_before_anything_starts(programs, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import pandas
 import pytest
 from botocore.exceptions import ClientError
 
-from scripts.build_image import iter_mounts, pip_settings
+from scripts.build_image import iter_mounts, read_pip_settings
 from tests.container_images import BASE, build, make_base, needs_engine
 from tests.trainyard.emulator.harness import ROLE, Cloud, cloud, taken_for_aws, training, until
 from trainyard.emulator.containers.container_engine import (
@@ -58,7 +58,7 @@ def build_public(folder: Path, name: str, dockerfile: str, packages: str = "") -
     options = ["--network", "host"]
     if engine.is_podman:
         options += build_limit_options()
-        for mount in iter_mounts(pip_settings(), folder / "pip.conf"):
+        for mount in iter_mounts(read_pip_settings(), folder / "pip.conf"):
             options += ["--volume", f"{mount}:ro"]
     return f"{REGISTRY}/{build(folder, f'trainyard-tests/{name}', *options)}"
 

@@ -21,7 +21,7 @@ def test_events_come_back_in_order_both_ways_and_from_another_store(tmp_path_fac
         store.append("/aws/sagemaker/TrainingJobs", "job/algo-1", batch)
     wanted = [m.encode("utf-8", "replace").decode() for batch in batches for m in batch]
     if batches:
-        path = LogStore(root).stream("/aws/sagemaker/TrainingJobs", "job/algo-1").path
+        path = LogStore(root).find_stream("/aws/sagemaker/TrainingJobs", "job/algo-1").path
         forward, backward = list(read_forward(path, 0)), list(read_backward(path))
         assert [e.message for e in forward] == wanted
         assert backward == forward[::-1]
@@ -31,7 +31,7 @@ def test_events_come_back_in_order_both_ways_and_from_another_store(tmp_path_fac
 def test_a_line_torn_by_a_kill_is_not_read_and_does_not_spoil_the_next(tmp_path: Path):
     store = LogStore(tmp_path)
     store.append("group", "stream", ["one", "two"])
-    path = store.stream("group", "stream").path
+    path = store.find_stream("group", "stream").path
     path.write_bytes(path.read_bytes() + b'{"t": 1, "m": "tor')
     assert [e.message for e in read_forward(path, 0)] == ["one", "two"]
     assert [e.message for e in read_backward(path)] == ["two", "one"]
@@ -51,7 +51,7 @@ def test_threads_do_not_mix_lines(tmp_path: Path):
         thread.start()
     for thread in threads:
         thread.join()
-    messages = [e.message for e in read_forward(store.stream("g", "s").path, 0)]
+    messages = [e.message for e in read_forward(store.find_stream("g", "s").path, 0)]
     assert len(messages) == 480
     assert all(len(set(messages[i : i + 3])) == 1 for i in range(0, 480, 3))
 
@@ -68,9 +68,9 @@ def test_no_name_leaves_the_directory(tmp_path: Path, name: str):
 def test_says_what_is_missing(tmp_path: Path):
     store = LogStore(tmp_path)
     with pytest.raises(ApiError, match="log group does not exist"):
-        store.stream("group", "stream")
+        store.find_stream("group", "stream")
     store.create_group("group")
     with pytest.raises(ApiError, match="log stream does not exist"):
-        store.stream("group", "stream")
+        store.find_stream("group", "stream")
     with pytest.raises(ApiError, match="log group name must have"):
         store.append("g" * 300, "stream", ["message"])

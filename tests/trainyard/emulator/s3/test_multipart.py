@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from trainyard.emulator.s3.upload_body import (
     ALGORITHMS,
     LINEAR,
-    compute_composite,
-    compute_full_object,
-    encode_sum,
+    compute_composite_checksum,
+    compute_full_object_checksum,
+    encode_checksum,
 )
 
 pytestmark = pytest.mark.long
@@ -31,7 +31,7 @@ PARTS = [os.urandom(5 * MIB), b"tail"]
 def compute_encoded_sum(name: str, data: bytes) -> str:
     found = ALGORITHMS[name]()
     found.update(data)
-    return encode_sum(found)
+    return encode_checksum(found)
 
 
 CHECKS = {
@@ -58,9 +58,9 @@ def test_a_crc_is_the_same_however_the_bytes_come_and_follows_from_its_parts(dat
         plain = ALGORITHMS[name]()
         for at in range(0, len(whole), 700):  # below the size that is taken in lanes
             plain.update(whole[at : at + 700])
-        assert encode_sum(steps) == encode_sum(plain)
+        assert encode_checksum(steps) == encode_checksum(plain)
         parts = [(compute_encoded_sum(name, p), len(p)) for p in (whole[:cut], whole[cut:])]
-        assert compute_full_object(name, parts) == encode_sum(plain)
+        assert compute_full_object_checksum(name, parts) == encode_checksum(plain)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_checksums_of_parts_and_of_the_whole(s3, name: str, kind: str):
     whole = (
         compute_encoded_sum(name.lower(), b"".join(PARTS))
         if is_full
-        else compute_composite(name.lower(), of_parts)
+        else compute_composite_checksum(name.lower(), of_parts)
     )
     field, chosen = f"Checksum{name}", {"MultipartUpload": {"Parts": parts}}
     wrong = {field: compute_encoded_sum(name.lower(), b"other")}

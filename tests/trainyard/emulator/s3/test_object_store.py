@@ -231,7 +231,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sound") / "s3"
     store = ObjectStore(root)
     store.create_bucket("bucket")
-    store.set("bucket", VERSIONING, "Enabled")
+    store.write_setting("bucket", VERSIONING, "Enabled")
     for number in range(120):
         with store.create_blob() as blob:
             blob.write(b"%d" % number)

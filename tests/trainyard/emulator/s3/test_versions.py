@@ -43,7 +43,7 @@ class Model:
 def run(store: ObjectStore, model: Model, step: tuple) -> None:
     kind, key, value = step
     if kind == "state":
-        store.set("bucket", VERSIONING, value)
+        store.write_setting("bucket", VERSIONING, value)
         model.state = value
     elif kind == "put":
         model.write(key, store.put_bytes("bucket", key, value).version, value)

@@ -106,7 +106,7 @@ def test_a_person_answers_on_the_command_line(aws: Cloud, capsys: pytest.Capture
         arns = [aws.start("asks") for _ in range(2)]
         tokens = {sent["pipelineExecutionArn"]: sent["token"] for sent in map(message, [aws] * 2)}
         until(lambda: all("Ask" in aws.steps(arn) for arn in arns))
-        table = [format_status(step).plain for step in Execution(arns[0]).steps()]
+        table = [format_status(step).plain for step in Execution(arns[0]).list_steps()]
         assert table == [f"Executing (waits: trainyard callback {tokens[arns[0]]})"]
         main(None)
         listed = capsys.readouterr().out

@@ -197,7 +197,7 @@ def test_nothing_goes_while_a_record_that_may_name_it_is_set_aside(state: Path, 
     """The record of a package is damaged, and only it shows that its execution is needed."""
     record = next(state.glob("registry/ModelPackage/*/*.json"))
     record.write_bytes(record.read_bytes()[:50])
-    damaged_state.set_aside(state)
+    damaged_state.set_aside_damaged_documents(state)
     before = content(state)
     with pytest.raises(EmulatorError, match="damaged contains 1 files.*nothing is pruned"):
         choose_deleted_units(state, made[1], 30)

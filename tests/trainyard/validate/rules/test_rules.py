@@ -12,7 +12,7 @@ from tests.trainyard.validate.rules.fault import Fault
 from tests.trainyard.validate.rules.faults import FAULTS, NEAR
 from trainyard.validate import check_definition
 from trainyard.validate.rules import ORDER, apply_rules
-from trainyard.validate.rules.rule import RULES, get_document, rule
+from trainyard.validate.rules.rule import RULES, rule, select_document
 
 pytestmark = pytest.mark.long
 SWEEP = pytest.mark.sweep
@@ -58,7 +58,7 @@ def test_two_rules_of_one_name_are_refused():
         yield from ()
 
     with pytest.raises(ValueError, match="rules.spot has a rule no-time-limit, too; rename one"):
-        rule("error", select=get_document, reason="", fix="", source="")(no_time_limit)
+        rule("error", select=select_document, reason="", fix="", source="")(no_time_limit)
 
 
 def iter_replacements(value: Any, others: Iterator[Any]) -> Iterator[Any]:

@@ -83,7 +83,7 @@ def parse_repository(image: str) -> str:
     return image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":", maxsplit=1)[0]
 
 
-def is_xgboost(image: str) -> bool:
+def is_xgboost_image(image: str) -> bool:
     """Return whether ``image`` is one of AWS's images of the XGBoost algorithm."""
     name = parse_repository(image)
     first = name == "xgboost" and image.partition(".dkr.ecr.")[0] in _FIRST_XGBOOST
@@ -121,7 +121,7 @@ def parse_version(image: str) -> tuple[int, int]:
     return (int(match[1]), int(match[2])) if match else (0, 72)
 
 
-def format_of(content_type: str | None) -> str | None:
+def find_file_format(content_type: str | None) -> str | None:
     """Return the file format that a channel's ContentType means: libsvm if there is no ContentType,
     None if it is unknown.
     """

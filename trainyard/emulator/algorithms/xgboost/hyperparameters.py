@@ -137,7 +137,7 @@ in the container's source.
 """
 
 
-def list_names(version: tuple[int, int]) -> list[str]:
+def list_hyperparameter_names(version: tuple[int, int]) -> list[str]:
     """Return the names of all hyperparameters, including aliases, of an image of that version."""
     hyperparameters = [*_INTEGERS, *_FLOATS, *_WORDS, *_OTHER, *_ALIASES]
     return [name for name in hyperparameters if name != "silent" or version <= (1, 0)]
@@ -155,7 +155,7 @@ def is_integer_hyperparameter(name: str) -> bool:
     return resolve_alias(name) in _INTEGERS
 
 
-def explain_fault(name: str, text: str, version: tuple[int, int]) -> str | None:
+def explain_invalid_hyperparameter(name: str, text: str, version: tuple[int, int]) -> str | None:
     """Return the algorithm's error for a single hyperparameter. Return None if it is valid."""
     try:
         _check_range(resolve_alias(name), _parse_hyperparameter(resolve_alias(name), text, version))
@@ -164,13 +164,15 @@ def explain_fault(name: str, text: str, version: tuple[int, int]) -> str | None:
     return None
 
 
-def explain_conflict(hyperparameters: Mapping[str, str], version: tuple[int, int]) -> str | None:
+def explain_hyperparameter_conflict(
+    hyperparameters: Mapping[str, str], version: tuple[int, int]
+) -> str | None:
     """Return the algorithm's error for values that are valid alone but not together. Return None if
     there is none.
     """
     texts = {resolve_alias(name): text for name, text in hyperparameters.items()}
     try:
-        _check_together(
+        _check_combination(
             {name: _parse_hyperparameter(name, text, version) for name, text in texts.items()}
         )
     except UserError as error:
@@ -192,7 +194,7 @@ def convert_hyperparameters(
     values = {name: _parse_hyperparameter(name, text, version) for name, text in texts.items()}
     for name, value in values.items():
         _check_range(name, value)
-    _check_together(values)
+    _check_combination(values)
     return values
 
 
@@ -258,7 +260,7 @@ _OTHER_RANGES: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _check_together(values: Mapping[str, Any]) -> None:
+def _check_combination(values: Mapping[str, Any]) -> None:
     """Raise UserError if hyperparameters conflict, or if one requires another that is missing."""
     objective, method = values.get("objective", ""), values.get("tree_method")
     if objective in NEED_CLASSES and "num_class" not in values:

@@ -23,7 +23,7 @@ import xgboost
 
 from trainyard.emulator.algorithms.xgboost import xgboost_metrics
 from trainyard.emulator.algorithms.xgboost.channel_data import Rows, read_channel
-from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MODEL, format_of
+from trainyard.emulator.algorithms.xgboost.facts import MAXIMIZED_METRICS, MODEL, find_file_format
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError, convert_hyperparameters
 
 # The last version whose model is a pickle; later ones use Booster.save_model.
@@ -81,7 +81,7 @@ def _load_matrices(job: Job, has_weights: bool) -> dict[str, xgboost.DMatrix]:
     """Return the matrix of each channel."""
     channels = job.read_config("inputdataconfig")
     _check_channels(channels)
-    form = format_of(channels["train"].get("ContentType")) or ""
+    form = find_file_format(channels["train"].get("ContentType")) or ""
     rows_by_channel: dict[str, Rows] = {}
     for name in [name for name in ("train", "validation") if name in channels]:
         folder = job.base / "input/data" / name

@@ -46,7 +46,7 @@ def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, An
     def evaluate(predictions: np.ndarray, matrix: Any) -> list[tuple[str, float]]:
         """Return (name, value) of each metric; XGBoost calls this after each round."""
         truth = matrix.get_label()
-        classes = _as_classes(predictions, objective)
+        classes = _convert_to_classes(predictions, objective)
         scores = []
         for name in names:
             function, options = _SCORES[name]
@@ -57,7 +57,7 @@ def make_evaluator(names: list[str], objective: str) -> Callable[[np.ndarray, An
     return evaluate
 
 
-def _as_classes(predictions: np.ndarray, objective: str) -> np.ndarray:
+def _convert_to_classes(predictions: np.ndarray, objective: str) -> np.ndarray:
     """Return the predicted class of each row. ``predictions`` are classes, probabilities or raw
     scores, depending on ``objective``.
     """

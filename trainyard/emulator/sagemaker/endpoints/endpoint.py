@@ -18,8 +18,8 @@ from trainyard.emulator.sagemaker.endpoints.serving_instance import (
     Answer,
     Fleet,
     NoAnswerError,
-    Turns,
     Variant,
+    WeightedRoundRobin,
 )
 from trainyard.emulator.sagemaker.jobs.job import JobServices
 
@@ -65,7 +65,7 @@ def plan_deployment(config: dict, instances: int) -> Deployment:
         step = _compute_share(rolling, "MaximumBatchSize", instances)
         limit = rolling.get("MaximumExecutionTimeoutInSeconds", float("inf"))
         bake = rolling["WaitIntervalInSeconds"]
-        return Deployment(_compute_steps(step), bake, 0.0, limit, alarms)
+        return Deployment(_compute_linear_shares(step), bake, 0.0, limit, alarms)
     if not blue_green:
         return Deployment(alarms=alarms)
     routing = blue_green["TrafficRoutingConfiguration"]
@@ -87,7 +87,7 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
     if kind == "CANARY":
         return (_compute_share(routing, "CanarySize", instances), 1.0)
     if kind == "LINEAR":
-        return _compute_steps(_compute_share(routing, "LinearStepSize", instances))
+        return _compute_linear_shares(_compute_share(routing, "LinearStepSize", instances))
     if kind != "ALL_AT_ONCE":
         raise make_validation_error(
             f"TrafficRoutingConfiguration.Type {kind!r}: expected ALL_AT_ONCE, CANARY or LINEAR"
@@ -95,7 +95,7 @@ def _plan_traffic(routing: dict, instances: int) -> tuple[float, ...]:
     return (1.0,)
 
 
-def _compute_steps(step: float) -> tuple[float, ...]:
+def _compute_linear_shares(step: float) -> tuple[float, ...]:
     """Return the green fleet's share after each shift by ``step``. The last share is 1."""
     # 1e-9: rounding errors of the share must neither remove nor add a step.
     count = int(1 / step + 1e-9)
@@ -160,7 +160,7 @@ class Endpoint:
         self._job_services, self._list_alarms = services, list_alarms
         self._blue = Fleet(services, name, config)
         self._green: Fleet | None = None
-        self._share, self._turns, self._lock = 0.0, Turns(), threading.RLock()
+        self._share, self._turns, self._lock = 0.0, WeightedRoundRobin(), threading.RLock()
         self._deployment_start = 0.0
         self._end_event = threading.Event()
         self._worker: threading.Thread | None = None

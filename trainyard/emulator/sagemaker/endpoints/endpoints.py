@@ -11,7 +11,7 @@ from functools import partial
 
 from trainyard.emulator.cloudwatch.alarms import Alarms
 from trainyard.emulator.request_scope import ApiError, make_page, make_validation_error, sort_items
-from trainyard.emulator.request_shapes import Check, refuse_choice
+from trainyard.emulator.request_shapes import Check, check_enum_value
 from trainyard.emulator.sagemaker.endpoints.endpoint import (
     Endpoint,
     make_endpoint_arn,
@@ -69,7 +69,9 @@ class EndpointConfigs:
                 )
             if not variant.get("InstanceType"):
                 raise make_validation_error(f"{location} has no InstanceType")
-            refuse_choice("ProductionVariantInstanceType", "instanceType", variant["InstanceType"])
+            check_enum_value(
+                "ProductionVariantInstanceType", "instanceType", variant["InstanceType"]
+            )
             self._models.describe(variant["ModelName"])
         if not sum(variant.get("InitialVariantWeight", 1.0) for variant in variants):
             raise make_validation_error(
@@ -130,7 +132,7 @@ class Endpoints:
 
         Raises ``ValidationError``, ``ModelError``.
         """
-        return self._invocations.answer(self._find, path, body, headers)
+        return self._invocations.handle_request(self._find, path, body, headers)
 
     def close(self) -> None:
         """Stop every endpoint. Return when none of their processes is left."""
@@ -161,7 +163,7 @@ class Endpoints:
                     f'Cannot create already existing endpoint "{make_endpoint_arn(name)}".'
                 )
             endpoint = self._live[name.lower()] = Endpoint(
-                self._job_services, name, config, self._list_alarms
+                self._job_services, name, config, self._list_active_alarms
             )
             endpoint.deployment_config = deployment_config
         endpoint.start()
@@ -178,7 +180,7 @@ class Endpoints:
                 )
         deployment_config = request.get("DeploymentConfig") or {}
         deployment = plan_deployment(deployment_config, _count_instances(config))
-        self._list_alarms(deployment.alarms)  # raises if an alarm does not exist
+        self._list_active_alarms(deployment.alarms)  # raises if an alarm does not exist
         endpoint.update(config, deployment, deployment_config)
         return {"EndpointArn": endpoint.arn}
 
@@ -218,7 +220,7 @@ class Endpoints:
         with self._lock:
             self._live.pop(request["EndpointName"].lower(), None)
         endpoint.stop()
-        self._invocations.forget(endpoint.name)
+        self._invocations.flush_endpoint(endpoint.name)
         return {}
 
     def _find(self, name: str) -> Endpoint:
@@ -226,7 +228,7 @@ class Endpoints:
             raise make_validation_error(f'Could not find endpoint "{make_endpoint_arn(name)}".')
         return self._live[name.lower()]
 
-    def _list_alarms(self, names: Iterable[str]) -> list[str]:
+    def _list_active_alarms(self, names: Iterable[str]) -> list[str]:
         """Return the names of the given alarms that are in the state ALARM.
 
         Raises ``ValidationException`` if an alarm does not exist.

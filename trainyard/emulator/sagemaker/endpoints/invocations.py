@@ -15,7 +15,7 @@ from trainyard.emulator.request_scope import ApiError, read_account
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.endpoints.endpoint import Endpoint, VariantAnswer
 from trainyard.emulator.sagemaker.endpoints.model_containers import TARGET
-from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, Turns
+from trainyard.emulator.sagemaker.endpoints.serving_instance import Answer, WeightedRoundRobin
 from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.transfers import join_key, split_uri
 
@@ -51,7 +51,7 @@ class Invocations:
         self._captures: dict[tuple[str, str], Capture] = {}
         self._lock = threading.Lock()
 
-    def answer(
+    def handle_request(
         self, find: Callable[[str], Endpoint], path: str, body: bytes, headers: dict[str, str]
     ) -> Reply:
         """Handle an InvokeEndpoint request with the path ``path``.
@@ -90,7 +90,7 @@ class Invocations:
             reply_headers["X-Amzn-SageMaker-Custom-Attributes"] = variant_answer.answer.attributes
         return Reply(variant_answer.answer, reply_headers)
 
-    def forget(self, endpoint: str) -> None:
+    def flush_endpoint(self, endpoint: str) -> None:
         """Write a stopped endpoint's captured data from memory to S3, and forget the endpoint."""
         with self._lock:
             keys = [key for key in self._captures if key[0] == endpoint]
@@ -101,7 +101,7 @@ class Invocations:
     def close(self) -> None:
         """Write the captured data of all endpoints from memory to S3."""
         for endpoint in {key[0] for key in self._captures}:
-            self.forget(endpoint)
+            self.flush_endpoint(endpoint)
 
     def _capture_request(
         self,
@@ -161,7 +161,7 @@ class Capture:
         """Start the capture. ``config`` is the DataCaptureConfig."""
         self._objects, self._endpoint, self._config = objects, endpoint, config
         self._lines: dict[str, list[str]] = {}
-        self._turns, self._lock = Turns(), threading.Lock()
+        self._turns, self._lock = WeightedRoundRobin(), threading.Lock()
         self._timer: threading.Timer | None = None
 
     def add(
@@ -205,15 +205,15 @@ class Capture:
         modes = {option["CaptureMode"] for option in self._config["CaptureOptions"]}
         data = {}
         if modes & {"Input", "InputAndOutput"}:
-            data["endpointInput"] = self._encode_side(request_body, asked_type, "INPUT")
+            data["endpointInput"] = self._encode_body(request_body, asked_type, "INPUT")
         if modes & {"Output", "InputAndOutput"}:
-            data["endpointOutput"] = self._encode_side(answer.body, answer.content_type, "OUTPUT")
+            data["endpointOutput"] = self._encode_body(answer.body, answer.content_type, "OUTPUT")
         event = {"eventId": str(uuid.uuid4())}
         event |= {"inferenceId": inference} if inference else {}
         event["inferenceTime"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         return json.dumps({"captureData": data, "eventMetadata": event, "eventVersion": "0"})
 
-    def _encode_side(self, body: bytes, content_type: str, mode: str) -> dict:
+    def _encode_body(self, body: bytes, content_type: str, mode: str) -> dict:
         """Return a request's or response's body as the line contains it: text, or Base64."""
         kinds = self._config.get("CaptureContentTypeHeader") or {}
         plain = content_type.partition(";")[0].strip()

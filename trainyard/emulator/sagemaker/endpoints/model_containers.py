@@ -283,7 +283,7 @@ class ModelTable:
                 return refusal
         return self._ask("POST", f"/models/{name}/invoke", body, headers, seconds)
 
-    def forget(self) -> None:
+    def mark_unloaded(self) -> None:
         """Mark all models as not loaded, because the container is started again."""
         with self._lock:
             self._names.clear()

@@ -21,7 +21,7 @@ from trainyard.common.safe_unpack import unpack_tar
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.containers.cluster import Cluster, Outcome
 from trainyard.emulator.containers.containers import open_container_network
-from trainyard.emulator.containers.install_layer import remove_scratch
+from trainyard.emulator.containers.install_layer import remove_temporary_folder
 from trainyard.emulator.containers.isolation import Isolation, choose_isolation
 from trainyard.emulator.containers.node import Node, build_base_environment, list_host_names
 from trainyard.emulator.iam.authority import restrict_objects
@@ -134,7 +134,7 @@ class Instance:
         self._models: ModelTable | None = None
         if self._containers[0].has_models:
             folder, prefix = self._nodes[0].to_host_path(FOLDER), self._containers[0].data
-            self._models = ModelTable(self.ask, folder, prefix, self._unpack)
+            self._models = ModelTable(self.send_request, folder, prefix, self._unpack)
         self._thread = Thread(target=self._run, name=directory.name, daemon=True)
 
     def start(self) -> None:
@@ -172,7 +172,7 @@ class Instance:
             raise ApiError(
                 "ValidationError", f"Endpoint {self._directory.parents[1].name} {message}"
             )
-        answer = self.ask("POST", "/invocations", body, headers, seconds)
+        answer = self.send_request("POST", "/invocations", body, headers, seconds)
         for number in range(1, len(self._nodes)):
             if answer.is_error:
                 break
@@ -182,7 +182,7 @@ class Instance:
             )
         return answer
 
-    def ask(
+    def send_request(
         self, method: str, path: str, body: bytes, headers: dict[str, str], seconds: float = ANSWER
     ) -> Answer:
         """Send a request to the first container. Raises :class:`NoAnswerError`."""
@@ -204,7 +204,7 @@ class Instance:
         if not self._serving.wait(seconds):
             raise NoAnswerError(TIMED_OUT, timeout_message)
         try:
-            return self._ask(self._nodes[number], method, path, body, headers, seconds)
+            return self._send_to_node(self._nodes[number], method, path, body, headers, seconds)
         except TimeoutError:
             raise NoAnswerError(TIMED_OUT, timeout_message) from None
         except (OSError, http.client.HTTPException) as error:
@@ -226,7 +226,7 @@ class Instance:
             self._set_status("Failed", getattr(error, "message", "") or str(error))
         finally:
             for node in self._nodes:
-                remove_scratch(node)
+                remove_temporary_folder(node)
             shutil.rmtree(self._directory, ignore_errors=True)
             self._decision_event.set()
             self._serving.set()  # requests that wait fail at once, because nothing is listening
@@ -273,12 +273,12 @@ class Instance:
                 return self._set_status("Failed", self._last_words)
             self._serving.clear()
             if self._models:
-                self._models.forget()
+                self._models.mark_unloaded()
             self._end_event.set()
             ends = 1 if time.monotonic() - began > CALM else ends + 1
-            self._pause(outcome, ends)
+            self._wait_before_restart(outcome, ends)
 
-    def _pause(self, outcome: Outcome, ends: int) -> None:
+    def _wait_before_restart(self, outcome: Outcome, ends: int) -> None:
         """Log how the containers ended, and wait before the restart. ``ends`` is how many times in
         a row they have ended: the wait is 0 s after the first, 1 s after the second, and then
         doubles up to LONGEST_PAUSE.
@@ -348,7 +348,8 @@ class Instance:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 while (
                     silent_nodes
-                    and self._ask(silent_nodes[0], "GET", "/ping", b"", {}, 2).status == 200
+                    and self._send_to_node(silent_nodes[0], "GET", "/ping", b"", {}, 2).status
+                    == 200
                 ):
                     silent_nodes.pop(0)
             if not silent_nodes:
@@ -360,7 +361,7 @@ class Instance:
                 return cluster.stop(GRACE)
             time.sleep(0.05)
 
-    def _ask(
+    def _send_to_node(
         self,
         node: Node,
         method: str,
@@ -442,7 +443,7 @@ def _shorten_socket_path(path: Path) -> Iterator[str]:
 # A fleet: all processes that serve one endpoint configuration, one for each variant.
 
 
-class Turns:
+class WeightedRoundRobin:
     """Smooth weighted round robin: at any time the count of every name is within one request of its
     share.
 
@@ -534,7 +535,7 @@ class Fleet:
         specs = config["ProductionVariants"]
         variants = [Variant(services, endpoint, self._folder, spec) for spec in specs]
         self.variants = {variant.name: variant for variant in variants}
-        self._turns, self._lock, self._busy = Turns(), threading.Condition(), 0
+        self._turns, self._lock, self._busy = WeightedRoundRobin(), threading.Condition(), 0
 
     @property
     def name(self) -> str:
@@ -561,7 +562,7 @@ class Fleet:
         waits until the context is left.
         """
         with self._lock:
-            variant = self._choose(target)
+            variant = self._choose_variant(target)
             self._busy += 1
         try:
             yield variant
@@ -586,7 +587,7 @@ class Fleet:
         with contextlib.suppress(OSError):  # another fleet of the endpoint uses the folder
             self._folder.parent.rmdir()
 
-    def _choose(self, target: str | None) -> Variant:
+    def _choose_variant(self, target: str | None) -> Variant:
         """Return the variant named ``target``, or the next in turn if it is None. Raises
         ``ValidationError`` if it does not exist.
         """

@@ -23,7 +23,7 @@ def runs_without_script(request: dict) -> bool:
     """
     spec = request["AlgorithmSpecification"]
     return (
-        facts.is_xgboost(spec.get("TrainingImage", ""))
+        facts.is_xgboost_image(spec.get("TrainingImage", ""))
         and not spec.get("ContainerEntrypoint")
         and facts.SCRIPT not in request.get("HyperParameters", {})
     )
@@ -66,7 +66,7 @@ def _explain_refused_type(channel: dict) -> str | None:
     content_type, location = channel.get("ContentType"), f"channel {channel['ChannelName']!r}"
     if channel["ChannelName"] == "code" or content_type is None:
         return None
-    if (form := facts.format_of(content_type)) is None:
+    if (form := facts.find_file_format(content_type)) is None:
         content_types = ", ".join(facts.CONTENT_TYPES)
         return f"{location}: {content_type} is not an accepted ContentType: {content_types}"
     if form == facts.RECORDIO:

@@ -13,10 +13,10 @@ from pathlib import Path
 from trainyard.common.errors import EmulatorError
 from trainyard.emulator.algorithms.xgboost.facts import (
     is_other_algorithm_image,
-    is_xgboost,
+    is_xgboost_image,
     parse_repository,
 )
-from trainyard.emulator.containers.container_engine import find_engine, read_mode
+from trainyard.emulator.containers.container_engine import find_engine, read_container_mode
 
 PACKAGES = Path(__file__).parents[2] / "algorithms/image"
 """Replacements for AWS's own packages in its XGBoost and scikit-learn images."""
@@ -46,7 +46,7 @@ def build_package_environment(image: str, environment: Mapping[str, str]) -> dic
     """Return ``environment``'s PYTHONPATH, extended by replacements for the packages that only
     ``image`` has. Return {} if it has none.
     """
-    if not is_xgboost(image) and parse_repository(image) != "sagemaker-scikit-learn":
+    if not is_xgboost_image(image) and parse_repository(image) != "sagemaker-scikit-learn":
         return {}
     parts = [environment.get("PYTHONPATH", ""), str(PACKAGES)]
     return {"PYTHONPATH": os.pathsep.join(filter(None, parts))}
@@ -62,14 +62,14 @@ def explain_unusable_image(image: str) -> str | None:
         why = find_engine().explain_missing_image(image)
     except EmulatorError as error:
         why = str(error)
-    if why is None or read_mode() == "always":
+    if why is None or read_container_mode() == "always":
         return why
     return f"{_explain_no_replacement(image)}. Nor does it run in a container: {why}"
 
 
 def runs_in_engine(image: str) -> bool:
     """Return whether a container engine runs the image, and not this machine's Python."""
-    mode = read_mode()
+    mode = read_container_mode()
     if mode == "never" or not image:
         return False
     return mode == "always" or _explain_no_replacement(image) is not None
@@ -78,7 +78,9 @@ def runs_in_engine(image: str) -> bool:
 def _explain_no_replacement(image: str) -> str | None:
     """Return why this machine's Python cannot replace the image. Return None if it can."""
     name = parse_repository(image)
-    if is_xgboost(image) or any(fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_IMAGES):
+    if is_xgboost_image(image) or any(
+        fnmatch.fnmatchcase(name, pattern) for pattern in KNOWN_IMAGES
+    ):
         return None
     patterns = os.environ.get(VARIABLE, "").replace(",", " ").split()
     if any(fnmatch.fnmatchcase(image, pattern) for pattern in patterns):

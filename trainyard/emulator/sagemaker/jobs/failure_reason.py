@@ -17,8 +17,12 @@ from trainyard.common.log_lines import STANDS_IN
 from trainyard.common.safe_unpack import unpack_tar
 from trainyard.emulator.algorithms.xgboost.facts import SCRIPT
 from trainyard.emulator.containers.cluster import Exit
-from trainyard.emulator.containers.isolation import keep_bytecode
-from trainyard.emulator.containers.node import Node, find_installed_packages, find_modules
+from trainyard.emulator.containers.isolation import store_bytecode
+from trainyard.emulator.containers.node import (
+    Node,
+    find_installed_packages,
+    find_missing_and_uncompiled_modules,
+)
 from trainyard.emulator.request_scope import ApiError
 from trainyard.image_packages import find_image, list_differences
 
@@ -231,8 +235,10 @@ def list_import_warnings(node: Node, job_scripts: list[Script]) -> list[str]:
     for script in job_scripts:
         if not script.imports or script.installs:
             continue
-        missing, uncompiled_modules = find_modules(node.python, script.imports)
-        keep_bytecode(node.python, uncompiled_modules)
+        missing, uncompiled_modules = find_missing_and_uncompiled_modules(
+            node.python, script.imports
+        )
+        store_bytecode(node.python, uncompiled_modules)
         if missing:
             lines.append(
                 f"{script.name} imports {', '.join(missing)}, which {node.python} lacks: install "

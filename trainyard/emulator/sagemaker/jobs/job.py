@@ -24,7 +24,7 @@ from trainyard.common.atomic_file import REMEDIES, make_storage_error
 from trainyard.common.errors import EmulatorError, StorageError
 from trainyard.emulator.client_environment import Access, grant_access
 from trainyard.emulator.cloudwatch.metric_store import Metrics
-from trainyard.emulator.containers.cluster import Cluster, Outcome
+from trainyard.emulator.containers.cluster import STOP_GRACE, Cluster, Outcome
 from trainyard.emulator.containers.containers import Containers, open_container_network
 from trainyard.emulator.containers.isolation import Isolation, choose_isolation, remove_job_files
 from trainyard.emulator.containers.node import (
@@ -57,7 +57,6 @@ from trainyard.emulator.sagemaker.jobs.transfers import ClientFault, check_desti
 from trainyard.instance_types import MACHINES
 from trainyard.language.definition_document import JOB_ENDED
 
-STOP_GRACE = 120.0  # seconds between SIGTERM and SIGKILL: StopTrainingJob's documentation
 LONGEST_MESSAGE = 1 << 20  # maximum bytes read of the failure message that a job left
 TAIL = 400  # number of each node's last log lines that are searched for the reason of a failure
 DEFECT = "InternalServerError: a defect of the emulator; its log has the traceback"
@@ -144,7 +143,7 @@ class Job(ABC):
         """URIs that the job uploaded to. The step cache checks whether they still exist."""
         self.lock = threading.RLock()
         self.record = self._build_first_record()
-        self.keep = RepeatedWrite(self.save, f"job {self.name}")
+        self.save_or_retry = RepeatedWrite(self.save, f"job {self.name}")
         self._done_event = threading.Event()
         self._stop = threading.Event()
         self._cluster: Cluster | None = None
@@ -220,7 +219,7 @@ class Job(ABC):
     def _run(self, on_end: Callable[["Job"], None]) -> None:
         """Run the job, from the checks of its permissions to its end. Runs in a thread."""
         try:
-            if self._find_instance_type() in self.job_services.aws.without_capacity:
+            if self._get_instance_type() in self.job_services.aws.without_capacity:
                 self._finish("Failed", NO_CAPACITY)
                 return
             self._apply_role()
@@ -269,7 +268,7 @@ class Job(ABC):
         self.logs = authority.allows(caller, iter_logging_calls(group, self.name))
         self.measures = authority.allows(caller, [make_metric_call(group)])
 
-    def _find_instance_type(self) -> str | None:
+    def _get_instance_type(self) -> str | None:
         request = self.request
         resources = request.get("ResourceConfig") or request.get("TransformResources")
         resources = resources or request.get("ProcessingResources", {}).get("ClusterConfig", {})
@@ -303,7 +302,7 @@ class Job(ABC):
             access,
             alone=len(hosts) == 1,
             internet=self.job_services.aws.internet,
-            gpus=(machine := MACHINES.get(self._find_instance_type() or "")) is not None
+            gpus=(machine := MACHINES.get(self._get_instance_type() or "")) is not None
             and machine.kind == "gpu",
         ) as isolation:
             self._run_nodes(nodes, hosts, access, isolation)
@@ -349,7 +348,7 @@ class Job(ABC):
         try:
             with self.sync(nodes):
                 self._outcome = self._cluster.run(
-                    self._read_time_limit(), self.job_services.stop_grace
+                    self._get_time_limit(), self.job_services.stop_grace
                 )
         except ClientFault as fault:  # raised by an upload
             if not (self._outcome and self._outcome.failure):
@@ -397,8 +396,7 @@ class Job(ABC):
         self.publish(nodes, outcome)
         if outcome.timed_out:
             self._finish(
-                "Stopped",
-                f"MaxRuntimeExceeded: the job ran longer than {self._read_time_limit()} s",
+                "Stopped", f"MaxRuntimeExceeded: the job ran longer than {self._get_time_limit()} s"
             )
         else:
             self._finish("Stopped" if outcome.is_stopped else "Completed")
@@ -423,7 +421,7 @@ class Job(ABC):
         if self._stop.is_set():
             raise JobStopError
 
-    def _read_time_limit(self) -> float | None:
+    def _get_time_limit(self) -> float | None:
         """Return MaxRuntimeInSeconds; None if the request does not set it."""
         return self.request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds")
 
@@ -441,7 +439,7 @@ class Job(ABC):
             if failure:
                 # 1024 characters is SageMaker's limit for FailureReason.
                 self.record["FailureReason"] = failure[:1024]
-            self.keep()
+            self.save_or_retry()
 
     def describe(self) -> dict:
         with self.lock:
@@ -477,7 +475,9 @@ class Job(ABC):
         """Create the hosts' log streams, and write the notice to them and to the emulator's log."""
         self._tails = {host: deque(maxlen=TAIL) for host in hosts}
         for host in hosts:
-            self._append(host)  # creates the stream, which a node has even if it logs nothing
+            self._append_to_log(
+                host
+            )  # creates the stream, which a node has even if it logs nothing
             if notice:
                 self.write_notice(host, notice)
         if notice:
@@ -485,9 +485,9 @@ class Job(ABC):
 
     def write_notice(self, host: str, notice: str) -> None:
         """Write ``notice``, marked as the emulator's, to the log of ``host``."""
-        self._append(host, f"[emulator] {notice}")
+        self._append_to_log(host, f"[emulator] {notice}")
 
-    def _append(self, host: str, *lines: str) -> None:
+    def _append_to_log(self, host: str, *lines: str) -> None:
         """Append lines to the log of ``host``, if the job's role may write logs."""
         if not self.logs:
             return
@@ -499,4 +499,4 @@ class Job(ABC):
         self._tails[host].append(line)
         self.read_line(host, line)
         if line:  # CloudWatch Logs refuses an empty message
-            self._append(host, line)
+            self._append_to_log(host, line)

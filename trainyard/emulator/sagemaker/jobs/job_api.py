@@ -9,7 +9,13 @@ from typing import Any
 
 from trainyard.emulator.containers.isolation import remove_job_files
 from trainyard.emulator.json_documents import read_json, write_json
-from trainyard.emulator.request_scope import ApiError, is_listed, make_arn, make_page, sort_items
+from trainyard.emulator.request_scope import (
+    ApiError,
+    make_arn,
+    make_page,
+    passes_list_filters,
+    sort_items,
+)
 from trainyard.emulator.request_shapes import check_request_shape, select_members
 from trainyard.emulator.sagemaker.jobs.job import KINDS, Job, JobServices
 from trainyard.language.definition_document import JOB_ENDED
@@ -60,11 +66,11 @@ class Jobs:
                 )
                 raise ApiError("ResourceInUse", message)
             job = KINDS[kind](self._job_services, request)
-            self._job_services.aws.authority.assume(job.role, job.arn)
+            self._job_services.aws.authority.check_role_trust(job.role, job.arn)
             job.record |= extra_members or {}
             # A job that ends immediately waits for the lock in ``_forget`` until it is in the
             # table.
-            job.start(self._forget)
+            job.start(self._drop_ended_job)
             self._live[name] = job
         return job
 
@@ -151,14 +157,14 @@ class Jobs:
     def _build_path(self, name: str) -> Path:
         return self._job_services.jobs / name / "job.json"
 
-    def _forget(self, job: Job) -> None:
+    def _drop_ended_job(self, job: Job) -> None:
         """Remove an ended job from memory and keep its summary.
 
         A job whose last record could not be saved, because the disk is full, stays in memory: the
         record on disk is older.
         """
         with self._lock:
-            if job.keep.pending:
+            if job.save_or_retry.pending:
                 return
             del self._live[job.name]
             self._ended_records[job.KIND][job.name] = _summarize_job(job.KIND, job.describe())
@@ -181,7 +187,7 @@ class Jobs:
 def _matches_request(kind: str, job: dict, request: dict) -> bool:
     times = job["CreationTime"], job["LastModifiedTime"]
     same_status = request.get("StatusEquals") in (None, job[f"{kind}JobStatus"])
-    return same_status and is_listed(request, job[f"{kind}JobName"], *times)
+    return same_status and passes_list_filters(request, job[f"{kind}JobName"], *times)
 
 
 def _summarize_job(kind: str, job: dict) -> dict:

@@ -54,7 +54,7 @@ class JobFolder:
         A link that leads out of the job's folders is included; opening it raises LeadsOutError.
         """
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            yield from self._walk(self._resolve(self.path), "", ())
+            yield from self._iter_folder_files(self._resolve(self.path), "", ())
 
     def read(self, name: str, limit: int) -> bytes | None:
         """Return at most the first ``limit`` bytes of a file. Return None if it is missing or
@@ -66,7 +66,7 @@ class JobFolder:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (LeadsOutError, OSError) as error:
-            self._leave_out(name, error)
+            self._report_omission(name, error)
             return None
 
     def open(self, name: str) -> BinaryIO:
@@ -85,7 +85,7 @@ class JobFolder:
                 os.close(descriptor)
         raise OSError(errno.EINVAL, _NO_FILE, f"{self.path}/{name}")
 
-    def _walk(
+    def _iter_folder_files(
         self, parts: list[str], name: str, ancestors: tuple[Identity, ...]
     ) -> Iterator["JobFile"]:
         """Iterate over the files of the folder with the components ``parts`` below ``root``.
@@ -104,9 +104,11 @@ class JobFolder:
             raise OSError(errno.ELOOP, "links to a folder that contains it")
         for entry, status in entries:
             child = f"{name}/{entry}".lstrip("/")
-            yield from self._visit([*parts, entry], child, status, (*ancestors, identity))
+            yield from self._iter_entry_files(
+                [*parts, entry], child, status, (*ancestors, identity)
+            )
 
-    def _visit(
+    def _iter_entry_files(
         self, parts: list[str], name: str, status: os.stat_result, ancestors: tuple[Identity, ...]
     ) -> Iterator["JobFile"]:
         """Iterate over the files of the entry ``name``: the file itself, the files in the folder,
@@ -121,18 +123,18 @@ class JobFolder:
             else:
                 target = status
             if stat.S_ISDIR(target.st_mode):
-                yield from self._walk(parts, name, ancestors)
+                yield from self._iter_folder_files(parts, name, ancestors)
             elif stat.S_ISREG(target.st_mode):
                 yield JobFile(self, name, target)
             else:
-                self._leave_out(name, OSError(errno.EINVAL, _NO_FILE))
+                self._report_omission(name, OSError(errno.EINVAL, _NO_FILE))
         except LeadsOutError:
             yield JobFile(self, name, status)
         except OSError as error:
             if is_link or not isinstance(error, FileNotFoundError):  # it was deleted
-                self._leave_out(name, error)
+                self._report_omission(name, error)
 
-    def _leave_out(self, name: str, error: LeadsOutError | OSError) -> None:
+    def _report_omission(self, name: str, error: LeadsOutError | OSError) -> None:
         """Report that the entry ``name`` is left out, once for each reason."""
         is_ours = isinstance(error, LeadsOutError)
         reason = str(error) if is_ours else f"{self.path}/{name}: {error.strerror}"

@@ -227,7 +227,7 @@ def _refuse_input(entry: dict) -> None:
             f"{location}: DatasetDefinition is not supported here: there is no Athena and no "
             "Redshift. Put the query's files into S3 and name them in S3Input"
         )
-    _check_local_path(location, entry.get("S3Input"), entry.get("AppManaged", False))
+    _check_s3_settings(location, entry.get("S3Input"), entry.get("AppManaged", False))
 
 
 def _refuse_shared_folder(entries: list[dict]) -> None:
@@ -250,7 +250,7 @@ def _refuse_output(entry: dict) -> None:
         raise make_validation_error(
             f"{location}: FeatureStoreOutput is not supported: the emulator has no feature store"
         )
-    _check_local_path(location, entry.get("S3Output"), entry.get("AppManaged", False))
+    _check_s3_settings(location, entry.get("S3Output"), entry.get("AppManaged", False))
 
 
 def _list_managed(entries: list[dict]) -> list[dict]:
@@ -258,7 +258,7 @@ def _list_managed(entries: list[dict]) -> list[dict]:
     return [entry for entry in entries if not entry.get("AppManaged")]
 
 
-def _check_local_path(location: str, s3_settings: dict | None, app_managed: bool) -> None:
+def _check_s3_settings(location: str, s3_settings: dict | None, app_managed: bool) -> None:
     """Raise ``ValidationException`` if an S3Input or S3Output cannot be used here."""
     if s3_settings is None:
         raise make_validation_error(f"{location} has neither S3Input nor S3Output")

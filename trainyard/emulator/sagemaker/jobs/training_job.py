@@ -43,7 +43,7 @@ from trainyard.emulator.sagemaker.jobs.transfers import (
     upload_folder,
     write_archive,
 )
-from trainyard.language.step_types.job_steps import DRIVERS, PROGRAM, starts_drivers
+from trainyard.language.step_types.job_steps import DRIVERS, PROGRAM, has_driver_program
 from trainyard.runs.metric_lines import Definition, compile_definition
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -112,7 +112,7 @@ class TrainingJob(Job):
         for channel in self._list_channels():
             self._download(channel, node, hosts)
         if "TensorBoardOutputConfig" in self.request:
-            node.make_directories(self._find_tensorboard_path())
+            node.make_directories(self._get_tensorboard_path())
         self._download_checkpoints(node)
         self._write_config(node, hosts)
         self._log_ignored_members(node)
@@ -126,7 +126,7 @@ class TrainingJob(Job):
             node.environment |= own
             return
         node.command = build_command(self.request, self.job_services.python)
-        node.environment |= build_environment(self.request) | own
+        node.environment |= build_toolkit_environment(self.request) | own
         node.environment |= container_images.build_package_environment(
             self.read_image_uri(), node.environment
         )
@@ -159,10 +159,10 @@ class TrainingJob(Job):
         stack = contextlib.ExitStack()
         pairs = []
         if uri := self.request.get("CheckpointConfig", {}).get("S3Uri"):
-            pairs.append((self._find_checkpoint_path(), uri))
+            pairs.append((self._get_checkpoint_path(), uri))
         if uri := self.request.get("TensorBoardOutputConfig", {}).get("S3OutputPath"):
             pairs.append(
-                (self._find_tensorboard_path(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output")
+                (self._get_tensorboard_path(), f"{uri.rstrip('/')}/{self.name}/tensorboard-output")
             )
         for number, (folder, uri) in enumerate(pairs):
             folders = [self.open_folder(node, folder) for node in nodes]
@@ -204,7 +204,7 @@ class TrainingJob(Job):
                         "TrainingTimeInSeconds": seconds,
                         "BillableTimeInSeconds": seconds,
                     }
-            self.keep()
+            self.save_or_retry()
 
     def set_status(self, status: str, failure: str | None = None) -> None:
         """Set the job's status, and its SecondaryStatus if it is being stopped."""
@@ -216,7 +216,7 @@ class TrainingJob(Job):
         """Record the metrics in a line of the log, and report regular expressions that are too
         slow.
         """
-        if (values := self._metrics.read(line)) and self.measures:
+        if (values := self._metrics.record_values(line)) and self.measures:
             record_training_metrics(self.job_services.metrics, self.name, values)
         for message in self._metrics.report_slow_patterns():
             self.write_notice(host, message)
@@ -243,7 +243,7 @@ class TrainingJob(Job):
         if system := channel["DataSource"].get("FileSystemDataSource"):
             self._mount(name, system, node, target)
             return
-        if self._find_input_mode(channel) == "FastFile":
+        if self._get_input_mode(channel) == "FastFile":
             self.write_notice(
                 node.name, f"Channel {name}: FastFile is emulated by downloading first."
             )
@@ -275,10 +275,10 @@ class TrainingJob(Job):
             node.name, f"Channel {name}: {stand_in} stands in for {system['FileSystemId']}."
         )
 
-    def _find_checkpoint_path(self) -> str:
+    def _get_checkpoint_path(self) -> str:
         return self.request.get("CheckpointConfig", {}).get("LocalPath") or CHECKPOINTS
 
-    def _find_tensorboard_path(self) -> str:
+    def _get_tensorboard_path(self) -> str:
         return self.request["TensorBoardOutputConfig"].get("LocalPath") or TENSORBOARD
 
     def _download_checkpoints(self, node: Node) -> None:
@@ -286,7 +286,7 @@ class TrainingJob(Job):
         uri = self.request.get("CheckpointConfig", {}).get("S3Uri")
         if not uri:
             return
-        folder = self._find_checkpoint_path()
+        folder = self._get_checkpoint_path()
         if not folder.startswith("/opt/ml/"):
             raise ClientFault(f"CheckpointConfig.LocalPath {folder!r} must be under /opt/ml here")
         node.make_directories(folder)
@@ -319,19 +319,19 @@ class TrainingJob(Job):
             },
         }
         if checkpoints := self.request.get("CheckpointConfig"):
-            configuration = {"LocalPath": self._find_checkpoint_path()}
+            configuration = {"LocalPath": self._get_checkpoint_path()}
             documents["checkpointconfig"] = checkpoints | configuration
         for name, document in documents.items():
             (config / f"{name}.json").write_text(json.dumps(document))
 
-    def _find_input_mode(self, channel: dict) -> str:
+    def _get_input_mode(self, channel: dict) -> str:
         default = self.request["AlgorithmSpecification"].get("TrainingInputMode", "File")
         return channel.get("InputMode") or default
 
     def _build_channel_config(self, channel: dict) -> dict:
         source = channel["DataSource"].get("S3DataSource", {})
         config = {
-            "TrainingInputMode": self._find_input_mode(channel),
+            "TrainingInputMode": self._get_input_mode(channel),
             "S3DistributionType": source.get("S3DataDistributionType", "FullyReplicated"),
             "RecordWrapperType": channel.get("RecordWrapperType", "None"),
         }
@@ -476,7 +476,7 @@ def find_stand_in(source: Mapping[str, Any]) -> StandIn:
         ClientFault: no replacement is configured for the file system, or the folder is missing.
     """
     system, kind = source["FileSystemId"], source["FileSystemType"]
-    stand_ins = {key: value for key, value in _list_stand_ins() if key.partition("/")[0] == system}
+    stand_ins = {key: value for key, value in _iter_stand_ins() if key.partition("/")[0] == system}
     if not stand_ins:
         raise ClientFault(
             f"{kind} file system {system} does not exist on this machine: set {FORM % system}"
@@ -497,7 +497,7 @@ def find_stand_in(source: Mapping[str, Any]) -> StandIn:
     return _make_stand_in(stand_ins[key], rest, source)
 
 
-def _list_stand_ins() -> Iterator[tuple[str, str]]:
+def _iter_stand_ins() -> Iterator[tuple[str, str]]:
     """Iterate over pairs of a file system id, possibly followed by a path, and its replacement."""
     for pair in filter(None, map(str.strip, os.environ.get(VARIABLE, "").split(","))):
         key, equals, value = pair.partition("=")
@@ -547,7 +547,7 @@ def build_command(request: dict[str, Any], python: Path) -> list[str]:
     ]
 
 
-def build_environment(request: dict[str, Any]) -> dict[str, str]:
+def build_toolkit_environment(request: dict[str, Any]) -> dict[str, str]:
     """Return AWS's variables for the images' own entrypoint, the sagemaker-training toolkit; empty
     if the request has an entrypoint.
     """
@@ -559,7 +559,7 @@ def build_environment(request: dict[str, Any]) -> dict[str, str]:
     plain = (
         facts.parse_repository(image) == "sagemaker-scikit-learn"
     )  # its toolkit only runs the script
-    package = f"sagemaker_{'xgboost' if facts.is_xgboost(image) else 'pytorch'}_container"
+    package = f"sagemaker_{'xgboost' if facts.is_xgboost_image(image) else 'pytorch'}_container"
     module = {"SAGEMAKER_TRAINING_MODULE": f"{package}.training:main"}
     return {
         "SAGEMAKER_BASE_DIR": "/opt/ml",
@@ -573,7 +573,7 @@ def explain_unstartable_job(request: dict[str, Any], python: Path) -> str | None
     spec = request["AlgorithmSpecification"]
     if builtin_algorithms.runs_without_script(request):
         return builtin_algorithms.explain_algorithm_refusal(request, python)
-    if spec.get("ContainerEntrypoint") or find_toolkit(python) or starts_drivers(request):
+    if spec.get("ContainerEntrypoint") or find_toolkit(python) or has_driver_program(request):
         return None
     return (
         "AlgorithmSpecification has no ContainerEntrypoint, so the image's own would run: the "
@@ -598,12 +598,12 @@ class Metrics:
     """The latest value of each metric. Its methods are thread-safe."""
 
     def __init__(self, definitions: Iterable[Mapping[str, Any]]) -> None:
-        self._metrics = [compile_regex(entry) for entry in definitions]
+        self._metrics = [compile_metric_definition(entry) for entry in definitions]
         self._latest: dict[str, dict] = {}
         self._reported_definitions: set[str] = set()
         self._lock = threading.Lock()
 
-    def read(self, line: str) -> list[tuple[str, float]]:
+    def record_values(self, line: str) -> list[tuple[str, float]]:
         """Store the metrics in a log line as the latest values. Return (name, value) of each. NaN
         and infinity are skipped, because JSON cannot contain them.
         """
@@ -624,7 +624,7 @@ class Metrics:
         slow = {
             pattern.name: pattern.pattern
             for pattern in self._metrics
-            if pattern.pattern.is_given_up
+            if pattern.pattern.is_abandoned
         }
         with self._lock:
             new = slow.keys() - self._reported_definitions
@@ -637,7 +637,7 @@ class Metrics:
             return list(self._latest.values())
 
 
-def compile_regex(entry: Mapping[str, Any]) -> Definition:
+def compile_metric_definition(entry: Mapping[str, Any]) -> Definition:
     """Return the compiled metric definition. Raises ``ValidationException`` if it is not valid."""
     try:
         return compile_definition(entry)

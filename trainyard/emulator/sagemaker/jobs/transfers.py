@@ -384,10 +384,10 @@ class ContinuousUpload:
             state = self._states[file] = _FileState(stamp)
             if not final:
                 return
-        if not state.is_uploaded and self._put(file, stamp):
+        if not state.is_uploaded and self._upload_copy(file, stamp):
             state.is_uploaded = True
 
-    def _put(self, file: JobFile, stamp: Stamp) -> bool:
+    def _upload_copy(self, file: JobFile, stamp: Stamp) -> bool:
         """Upload the file. Return False if it changed since it was checked or while it was
         copied.
         """

@@ -165,8 +165,8 @@ class TransformJob(Job):
             with self.lock:
                 self._failures += [f"AlgorithmError: {instance.failure}"] * len(sources)
             return
-        transform_settings = resolve_settings(self.request, _ask_parameters(instance))
-        self._note(host, transform_settings.log_text)
+        transform_settings = resolve_settings(self.request, _fetch_execution_parameters(instance))
+        self._write_data_log(host, transform_settings.log_text)
         # Two pools, because readers wait for senders: in one pool they could take all threads.
         with (
             ThreadPoolExecutor(transform_settings.concurrent) as senders,
@@ -180,9 +180,13 @@ class TransformJob(Job):
                 senders,
                 self._stop,
             )
-            list(readers.map(lambda source: self._transform(host, transformer, source), sources))
+            list(
+                readers.map(
+                    lambda source: self._transform_object(host, transformer, source), sources
+                )
+            )
 
-    def _transform(self, host: str, transformer: Transformer, source: Source) -> None:
+    def _transform_object(self, host: str, transformer: Transformer, source: Source) -> None:
         """Transform one object, and record its output or why it failed."""
         if self._stop.is_set():
             return
@@ -192,7 +196,7 @@ class TransformJob(Job):
         except TransformStopError:
             return
         except ObjectFailed as failure:
-            self._note(host, f"{name}: {failure}")
+            self._write_data_log(host, f"{name}: {failure}")
             reason = str(failure).replace(": ", f": s3://{name}: ", 1)
             with self.lock:
                 self._failures.append(reason)
@@ -204,7 +208,7 @@ class TransformJob(Job):
         with self.lock:
             self.outputs.append(transformer.build_output_uri(source))
 
-    def _note(self, host: str, text: str) -> None:
+    def _write_data_log(self, host: str, text: str) -> None:
         """Write a line to the data log, which AWS has in addition to the container's log."""
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000", time.gmtime())
         group, stream = "/aws/sagemaker/TransformJobs", f"{self.name}/{host}-{self._epoch}/data-log"
@@ -212,10 +216,10 @@ class TransformJob(Job):
             self.job_services.logs.append(group, stream, (f"{now}:[sagemaker logs]: {text}",))
 
 
-def _ask_parameters(instance: Instance) -> dict:
+def _fetch_execution_parameters(instance: Instance) -> dict:
     """Return the container's response to GET /execution-parameters. Return {} if it has none."""
     with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
-        answer = instance.ask("GET", "/execution-parameters", b"", {}, 5)
+        answer = instance.send_request("GET", "/execution-parameters", b"", {}, 5)
         document = json.loads(answer.body) if answer.status == 200 else {}
         return document if isinstance(document, dict) else {}
     return {}

@@ -12,7 +12,7 @@ from trainyard.emulator.sagemaker.pipelines.steps import NOT_RUN, RUNNERS
 from trainyard.language.definition_document import iter_entries
 from trainyard.language.expressions import DEFAULT_TYPE, ExpressionError, Value, iter_references
 from trainyard.language.expressions import parse_parameter_value as parse_literal
-from trainyard.language.step_types import step_type
+from trainyard.language.step_types import get_step_type
 
 # Pipeline parameters and their values in one execution, with the checks that AWS makes.
 
@@ -112,7 +112,7 @@ class Step:
         """The members that its type has in addition to Arguments, such as a Lambda step's
         FunctionArn.
         """
-        names = step_type(self.type).fields
+        names = get_step_type(self.type).fields
         return {name: value for name, value in self.document.items() if name in names}
 
 
@@ -183,7 +183,7 @@ def _parse_step(
         raise make_validation_error(
             f"{message}: {NOT_RUN[kind]}; it runs {', '.join(sorted(RUNNERS))}"
         )
-    nested = step_type(kind).nests  # they contain steps, which are read separately
+    nested = get_step_type(kind).nests  # they contain steps, which are read separately
     argument_items = (document.get("Arguments") or {}).items()
     arguments = {key: value for key, value in argument_items if key not in nested}
     step = Step(name, kind, arguments, document, {}, branch, loop)

@@ -24,8 +24,8 @@ from trainyard.emulator.sagemaker.pipelines.running_execution import Execution, 
 from trainyard.emulator.sagemaker.pipelines.step_order import Observe, ignore_change
 from trainyard.language.definition_document import END_STATUSES
 from trainyard.language.evaluation import evaluate_value
-from trainyard.language.expressions import ExpressionError, as_given
-from trainyard.language.step_types import step_type
+from trainyard.language.expressions import ExpressionError, format_parameter_value
+from trainyard.language.step_types import get_step_type
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Executions:
 
     def stop(self, request: dict) -> dict:
         """Stop a running execution. Raises ``ValidationException`` if it has ended."""
-        execution = self._find(request)
+        execution = self._find_execution(request)
         status = execution.record["answer"]["PipelineExecutionStatus"]
         if status in END_STATUSES:
             raise make_validation_error(
@@ -132,7 +132,7 @@ class Executions:
         kept.
         """
         with self._lock:
-            old, token = self._find(request), request["ClientRequestToken"]
+            old, token = self._find_execution(request), request["ClientRequestToken"]
             if token in old.record.get("retries", ()):
                 return {"PipelineExecutionArn": old.arn}  # the same call, repeated
             status = old.record["answer"]["PipelineExecutionStatus"]
@@ -160,7 +160,7 @@ class Executions:
         return {"PipelineExecutionArn": execution.arn}
 
     def update(self, request: dict) -> dict:
-        execution = self._find(request)
+        execution = self._find_execution(request)
         with execution.lock:
             answer = execution.record["answer"]
             members = (*_START_MEMBERS, "ParallelismConfiguration")
@@ -169,7 +169,7 @@ class Executions:
         return {"PipelineExecutionArn": execution.arn}
 
     def describe(self, request: dict) -> dict:
-        execution = self._find(request)
+        execution = self._find_execution(request)
         with execution.lock:
             return dict(execution.record["answer"])
 
@@ -184,7 +184,7 @@ class Executions:
 
     def list_steps(self, request: dict) -> dict:
         """Handle ListPipelineExecutionSteps, the newest step first by default."""
-        execution = self._find(request)
+        execution = self._find_execution(request)
         with execution.lock:
             records = [dict(record) for record in execution.steps.values()]
         entries = sort_items(
@@ -193,13 +193,16 @@ class Executions:
         return make_page("PipelineExecutionSteps", entries, request, 100, _summarize_step)
 
     def page_parameters(self, request: dict) -> dict:
-        arn = self._find(request).arn
+        arn = self._find_execution(request).arn
         return make_page("PipelineParameters", self.list_parameters(arn), request, 100)
 
     def list_parameters(self, arn: str) -> list[dict[str, str]]:
         """Return all parameters of the execution with that ARN, as the API returns them."""
         parameters = self._all[arn].record["parameters"]
-        return [{"Name": name, "Value": as_given(value)} for name, value in parameters.items()]
+        return [
+            {"Name": name, "Value": format_parameter_value(value)}
+            for name, value in parameters.items()
+        ]
 
     def list_descriptions(self) -> list[dict]:
         """Return the description of each execution whose pipeline still exists."""
@@ -209,7 +212,7 @@ class Executions:
         return [dict(answer) for answer in answers if answer["PipelineArn"] in arns]
 
     def read_definition(self, request: dict) -> dict:
-        execution = self._find(request)
+        execution = self._find_execution(request)
         return {
             "PipelineDefinition": (execution.directory / "definition.json").read_bytes().decode(),
             "CreationTime": execution.record["answer"]["CreationTime"],
@@ -259,7 +262,7 @@ class Executions:
             executions = list(self._all.values())
         return [e for e in executions if e.record["answer"]["PipelineArn"] == pipeline]
 
-    def _find(self, request: dict) -> Execution:
+    def _find_execution(self, request: dict) -> Execution:
         arn = request.get("PipelineExecutionArn")  # not required by ListPipelineExecutionSteps
         if arn not in self._all:
             raise ApiError("ResourceNotFound", f"Pipeline execution '{arn}' does not exist.")
@@ -288,7 +291,9 @@ class Executions:
             **({"ParallelismConfiguration": parallel} if parallel else {}),
             **{key: request[key] for key in _START_MEMBERS if key in request},
         }
-        self._work.authority.assume(str(answer["RoleArn"]), str(answer["PipelineExecutionArn"]))
+        self._work.authority.check_role_trust(
+            str(answer["RoleArn"]), str(answer["PipelineExecutionArn"])
+        )
         record = {
             "answer": answer,
             "pipeline": pipeline["PipelineName"],
@@ -302,14 +307,16 @@ class Executions:
             answer["SelectiveExecutionConfig"] = config
             names = record["selected"] = select_steps(version.definition, config)
             source = self._find_source(config, pipeline["PipelineArn"])
-            record["steps"] = reuse_records(version.definition, names, source, self._objects)
+            record["steps"] = collect_reused_records(
+                version.definition, names, source, self._objects
+            )
         if experiment := version.definition.experiment:
             experiment_names = self._resolve_experiment(experiment, record, version)
             answer["PipelineExperimentConfig"] = experiment_names
-            self._work.experiments.ensure(experiment_names)
+            self._work.experiments.ensure_trial(experiment_names)
         directory = self._root / number
         directory.mkdir()
-        atomic_file.write(directory / "definition.json", version.text)
+        atomic_file.write_file(directory / "definition.json", version.text)
         execution = self._make_execution(directory, record)
         self._all[execution.arn] = execution
         return execution
@@ -414,7 +421,7 @@ def select_steps(definition: Definition, config: Mapping[str, Any]) -> list[str]
     return names
 
 
-def reuse_records(
+def collect_reused_records(
     definition: Definition, names: list[str], source: Mapping[str, Any] | None, objects: ObjectStore
 ) -> dict[str, dict]:
     """Return the records of the steps whose results the selected steps take from ``source``, by
@@ -496,7 +503,7 @@ def _check_step(step: Step, record: dict | None, arn: str) -> None:
             f"Invalid SourcePipelineExecutionArn: {arn}. The selected steps depend on step "
             f"{step.name!r}, which has not succeeded there ({status})"
         )
-    kind = step_type(step.type).metadata_key
+    kind = get_step_type(step.type).metadata_key
     if kind not in record["Metadata"]:
         message = f"Invalid SourcePipelineExecutionArn: {arn}. Step {step.name!r} is of type"
         raise make_validation_error(f"{message} {step.type}, but had another type there")

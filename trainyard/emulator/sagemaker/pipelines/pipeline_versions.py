@@ -34,7 +34,7 @@ from trainyard.emulator.sagemaker.pipelines.checked_definition import (
 )
 from trainyard.validate import reference_checks, step_dependencies, step_request_checks
 from trainyard.validate.location import UNREADABLE, Finding
-from trainyard.validate.outer_form import read_definition
+from trainyard.validate.top_level_structure import read_definition
 
 _NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,255}")  # the API reference's pattern
 _PIPELINE_MEMBERS = (
@@ -235,7 +235,7 @@ class Pipelines:
             number = len(record["versions"]) + 1
             path = self._build_path(record["PipelineName"]).with_name(f"definition-{number}.json")
             path.parent.mkdir(parents=True, exist_ok=True)
-            atomic_file.write(path, text)
+            atomic_file.write_file(path, text)
             summary = {"PipelineArn": record["PipelineArn"], "PipelineVersionId": number}
             record["versions"].append(summary | {"CreationTime": now})
         self._write(record)
@@ -251,7 +251,7 @@ class Pipelines:
             text = decode_definition(data, uri)
         elif "PipelineDefinition" in request:
             text = request["PipelineDefinition"]
-            check_size(text)
+            check_definition_size(text)
         else:
             raise make_validation_error(
                 "expected a PipelineDefinition or a PipelineDefinitionS3Location"
@@ -334,7 +334,7 @@ def require_valid_definition(text: str) -> None:
         raise ApiError("ValidationException", f"{wrong.answer or UNREADABLE}{location}")
 
 
-def check_size(text: str) -> None:
+def check_definition_size(text: str) -> None:
     """Raise ``ValidationException`` if the text is longer than a request may contain."""
     request = load_service_model().operation_model("CreatePipeline").input_shape
     limit = request.members["PipelineDefinition"].metadata["max"]

@@ -49,11 +49,11 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     parse_outputs,
 )
 from trainyard.emulator.sagemaker.search_api import Experiments
-from trainyard.language.definition_document import END_STATUSES, find_property_file
-from trainyard.language.evaluation import evaluate_value, parse_arn_variables, read_json
+from trainyard.language.definition_document import END_STATUSES, locate_property_file
+from trainyard.language.evaluation import evaluate_value, extract_json_value, parse_arn_variables
 from trainyard.language.expressions import ExpressionError, Value, look_up_path, split_path
 from trainyard.language.retries import Retries
-from trainyard.language.step_types import STEP_TYPES, step_type
+from trainyard.language.step_types import STEP_TYPES, get_step_type
 
 # Values of an execution's expressions.
 
@@ -110,7 +110,7 @@ class ExecutionScope:
             raise ExpressionError(f"Get 'Steps.{step}.{path}': there is no step {step!r}")
         properties = self._describe(self._record["steps"][step]["Metadata"])
         document = self._find_document(step)
-        if step_type(document.get("Type")).declares_outputs:
+        if get_step_type(document.get("Type")).declares_outputs:
             properties = parse_outputs(document.get("OutputParameters") or [], properties)
         return look_up_path(properties, path, f"Get 'Steps.{step}.{path}'")
 
@@ -140,16 +140,16 @@ class ExecutionScope:
     def property_file(self, step: str, name: str, path: str) -> Any:
         """Return the value at ``path`` in a property file of a step."""
         location = f"property file {name!r} of step {step!r}"
-        folder, file = find_property_file(self._find_document(step), name)
+        folder, file = locate_property_file(self._find_document(step), name)
         try:
             data = self._read(join_key(self.property(step, folder), file))
         except ExpressionError as error:
             raise ExpressionError(f"{location}: {error}") from None
-        return read_json(data, path, location)
+        return extract_json_value(data, path, location)
 
     def s3_file(self, uri: str, path: str) -> Any:
         """Return the value at ``path`` in the JSON object at ``uri``."""
-        return read_json(self._read(uri), path, uri)
+        return extract_json_value(self._read(uri), path, uri)
 
     def _read(self, uri: str) -> bytes:
         """Return the content of an object. Raises ExpressionError if it cannot be read."""
@@ -187,7 +187,7 @@ class Work:
     def authority(self) -> Authority:
         return self._services.aws.authority
 
-    def find_runner(self, step_type: str) -> Runner:
+    def get_runner(self, step_type: str) -> Runner:
         return self._runners[step_type]
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class Execution:
         self.record = record
         self.lock = threading.Condition(threading.RLock())
         self.directory, self.work = directory, work
-        self.keep = RepeatedWrite(self.save, f"execution {directory.name}")
+        self.save_or_retry = RepeatedWrite(self.save, f"execution {directory.name}")
         self._objects, self._list_runs, self._observe = objects, list_runs, observe
         self._running: set[str] = set()
         self._timed_out = False
@@ -266,10 +266,6 @@ class Execution:
     @property
     def _is_over(self) -> bool:
         return self.record["answer"]["PipelineExecutionStatus"] in END_STATUSES
-
-    @property
-    def stopping(self) -> threading.Event:
-        return self._stop
 
     def start(self) -> None:
         """Save the record, inform the observer, and run the execution in a thread."""
@@ -327,7 +323,7 @@ class Execution:
             with self.lock:
                 while True:
                     for step in (
-                        [] if self._stop.is_set() else self._order.list_ready(self._running)
+                        [] if self._stop.is_set() else self._order.list_ready_steps(self._running)
                     ):
                         self._start_step(step)
                     if not self._running:
@@ -357,7 +353,7 @@ class Execution:
             **({"IterationContext": step.iteration} if step.iteration else {}),
         }
         self._running.add(step.name)
-        self.keep()
+        self.save_or_retry()
         self._observe(self.record, step.name)
         Thread(target=self._run_step, args=(step,), daemon=True).start()
 
@@ -367,7 +363,7 @@ class Execution:
         answer["PipelineExecutionStatus"] = status
         if reason:
             answer["FailureReason"] = reason[:LIMIT]
-        self.keep()
+        self.save_or_retry()
         self._observe(self.record, None)
 
     # one step
@@ -395,7 +391,7 @@ class Execution:
                 record |= {"StepStatus": status, "EndTime": time.time()}
                 record |= {"FailureReason": reason[:LIMIT]} if reason else {}
                 self._running.discard(step.name)
-                self.keep()
+                self.save_or_retry()
                 self._observe(self.record, step.name)
                 self.lock.notify_all()
 
@@ -416,16 +412,16 @@ class Execution:
                     raise StepStopped from None
                 with self.lock:
                     record["AttemptCount"] += 1
-                    self.keep()
+                    self.save_or_retry()
 
     def _attempt_step(self, step: Step, record: dict) -> None:
         """Run the step once, or reuse a result from the cache. Raises StepFailed, StepStopped."""
-        kind, runner = step_type(step.type), self.work.find_runner(step.type)
+        kind, runner = get_step_type(step.type), self.work.get_runner(step.type)
         name = self._make_unique_name(step)
         scope = self._make_scope({f"{kind.job.api}Name": name} if kind.job else {})
         arguments = step.arguments if runner.resolves else evaluate_value(step.arguments, scope)
         signature = step_cache.compute_signature(step, arguments)
-        if signature and self._reuse(step, record, signature):
+        if signature and self._reuse_cached_result(step, record, signature):
             return
 
         # After the signature, so that a result of another trial is still a cache hit.
@@ -434,7 +430,7 @@ class Execution:
             arguments = arguments | {"ExperimentConfig": config | own_config}
 
         def note(metadata: dict) -> None:
-            self._note(record, {kind.metadata_key: metadata})
+            self._store_metadata(record, {kind.metadata_key: metadata})
 
         fields = evaluate_value(step.fields, scope)
         self._check_permissions(step, name, arguments, fields)
@@ -504,7 +500,7 @@ class Execution:
         With the SDK's use_custom_job_prefix, the Arguments contain a name, which replaces
         "pipelines" and the step's name.
         """
-        kind = step_type(step.type)
+        kind = get_step_type(step.type)
         custom = step.arguments.get(kind.made_up) if kind.job else None
         random_part = "".join(secrets.choice(NAME_LETTERS) for _ in range(10))
         if custom:
@@ -514,7 +510,7 @@ class Execution:
         name = step.name.replace("_", "-")[:28].strip("-")
         return f"pipelines-{self.id}-{name}-{random_part}"
 
-    def _reuse(self, step: Step, record: dict, signature: str) -> bool:
+    def _reuse_cached_result(self, step: Step, record: dict, signature: str) -> bool:
         """Use the result of an earlier run if the cache has one. Return whether it has."""
         hit = step_cache.find_cached_run(self._objects, self._list_runs(self), step, signature)
         if not hit:
@@ -523,16 +519,16 @@ class Execution:
         with self.lock:
             record["CacheHitResult"] = {"SourcePipelineExecutionArn": arn}
             record["outputs"] = earlier["outputs"]
-        self._note(record, earlier["Metadata"])
+        self._store_metadata(record, earlier["Metadata"])
         return True
 
-    def _note(self, record: dict, metadata: dict) -> None:
+    def _store_metadata(self, record: dict, metadata: dict) -> None:
         """Store the step's Metadata, and stop the work that they describe if the execution is being
         stopped.
         """
         with self.lock:
             record["Metadata"] = metadata
-            self.keep()
+            self.save_or_retry()
             late = self._stop.is_set()
         if late:  # the execution was stopped while the job was being created
             self.work.stop(metadata)

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from trainyard.common.hashes import json_sha256
+from trainyard.common.hashes import hash_json
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.s3.object_store import ObjectStore
 from trainyard.emulator.sagemaker.jobs.transfers import split_uri
 from trainyard.emulator.sagemaker.pipelines.checked_definition import Step
-from trainyard.language.definition_document import parse_duration, select_key_arguments
+from trainyard.language.definition_document import parse_duration, select_cache_key_arguments
 
 
 def compute_signature(step: Step, arguments: dict) -> str | None:
@@ -24,10 +24,10 @@ def compute_signature(step: Step, arguments: dict) -> str | None:
     ``arguments`` are the resolved Arguments. The step's name is part of the hash, so equal steps
     with different names do not share results.
     """
-    cache_key = select_key_arguments(step.document, arguments)
+    cache_key = select_cache_key_arguments(step.document, arguments)
     if cache_key is None:
         return None
-    return json_sha256([step.name, step.type, cache_key])
+    return hash_json([step.name, step.type, cache_key])
 
 
 def parse_expiry(step: Step) -> float:

@@ -28,7 +28,7 @@ class Order:
         self.children: dict[str, Step] = {}
         """The steps of running loops by name, one for each body step and item."""
 
-    def list_ready(self, running: Collection[str]) -> list[Step]:
+    def list_ready_steps(self, running: Collection[str]) -> list[Step]:
         """Return the steps that may start while ``running`` run, within
         MaxParallelExecutionSteps.
         """
@@ -57,12 +57,12 @@ class Order:
         if step.name in self._step_records or top not in self._record.get("selected", [top]):
             return False
         waits = step.depends_on.items()
-        if not all(self._find_status(name) in TRIGGERS[trigger] for name, trigger in waits):
+        if not all(self._get_status(name) in TRIGGERS[trigger] for name, trigger in waits):
             return False
         if step.branch and not self._is_branch_taken(*step.branch):
             return False
         handles = any(
-            trigger != "Completed" and self._find_status(name) != "Succeeded"
+            trigger != "Completed" and self._get_status(name) != "Succeeded"
             for name, trigger in waits
         )
         return handles or not self._list_failures(step.loop)
@@ -106,7 +106,7 @@ class Order:
         limit = self._definition.steps[step.loop].arguments["MaxConcurrency"]
         return len([other for other in siblings if other.loop == step.loop]) < limit
 
-    def _find_status(self, name: str) -> str | None:
+    def _get_status(self, name: str) -> str | None:
         return self._step_records.get(name, {}).get("StepStatus")
 
     def _is_branch_taken(self, condition: str, outcome: bool) -> bool:
@@ -138,13 +138,13 @@ def unroll_loop(definition: Definition, loop: Step, items: Iterable[Any]) -> lis
     names = {step.name for step in bodies}
     steps = []
     for index, item in enumerate(items):
-        if len(as_text(item)) > LONGEST:
+        if len(format_item(item)) > LONGEST:
             raise ExpressionError(f"item {index}: expected at most {LONGEST} characters")
         steps += [_instantiate_step(body, index, item, names) for body in bodies]
     return steps
 
 
-def as_text(item: Any) -> str:
+def format_item(item: Any) -> str:
     """Return an item as IterationContext shows it."""
     return item if isinstance(item, str) else json.dumps(item)
 
@@ -156,7 +156,7 @@ def _instantiate_step(body: Step, index: int, item: Any, siblings: set[str]) -> 
         _replace_item(v, index, item, siblings) for v in (body.arguments, body.document)
     )
     dependencies = {f"{n}-{index}" if n in siblings else n: t for n, t in body.depends_on.items()}
-    context = {"ParentStepName": body.loop, "Index": index, "Item": as_text(item)}
+    context = {"ParentStepName": body.loop, "Index": index, "Item": format_item(item)}
     document = document | {"Name": name}
     return replace(
         body,
@@ -185,20 +185,20 @@ def _instantiate_reference(text: Any, index: int, item: Any, siblings: set[str])
     """Return the value or reference that replaces a Get expression in this iteration."""
     reference = parse_get(text)
     if reference.kind == LOOP_ITEM:
-        return _convert_item(reference.path, item)
+        return _resolve_item_path(reference.path, item)
     if reference.kind in ("Steps", "PropertyFiles") and reference.name in siblings:
         return {GET: f"Steps.{reference.name}-{index}" + text[len(f"Steps.{reference.name}") :]}
     return {GET: text}
 
 
-def _convert_item(path: str, item: Any) -> Any:
+def _resolve_item_path(path: str, item: Any) -> Any:
     """Return the value at ``path`` of the item. An object, a list or null becomes JSON text, as
     when it is an item itself.
     """
     if path != "CurrentItem":
         document = _parse_item(item)
         value = look_up_path(
-            {"CurrentItem": document}, path, f"ForEach.{path} of item {as_text(item)}"
+            {"CurrentItem": document}, path, f"ForEach.{path} of item {format_item(item)}"
         )
     else:
         value = item

@@ -120,7 +120,7 @@ class Transformer:
                 pieces = iter_records(file, self._source.get("SplitType", "None"))
                 batch_stream = iter_batches(pieces, self._limits.many, self._limits.payload)
                 for batch, answer in self._iter_answers(batch_stream):
-                    blob.write(self._assemble_answer(batch, answer))
+                    blob.write(self._build_output(batch, answer))
             except (TooLarge, gzip.BadGzipFile, EOFError) as error:
                 raise ObjectFailed(f"ClientError: {error}") from None
             headers = {"Content-Type": accept} if (accept := self._output.get("Accept")) else {}
@@ -135,7 +135,7 @@ class Transformer:
         pending: deque[tuple[list[bytes], Future[Answer]]] = deque()
         try:
             for batch in batch_stream:
-                pending.append((batch, self._senders.submit(self._ask, batch)))
+                pending.append((batch, self._senders.submit(self._send_batch, batch)))
                 if len(pending) >= self._limits.concurrent:
                     first, future = pending.popleft()
                     yield first, future.result()
@@ -147,7 +147,7 @@ class Transformer:
             for _, future in pending:
                 future.cancel()
 
-    def _ask(self, batch: list[bytes]) -> Answer:
+    def _send_batch(self, batch: list[bytes]) -> Answer:
         """Send a batch, with retries, and return the response. Raises :class:`ObjectFailed`,
         :class:`TransformStopError`.
         """
@@ -177,12 +177,12 @@ class Transformer:
                 raise ObjectFailed(_format_status_failure(answer))
         raise AssertionError("the last attempt has answered or raised")
 
-    def _assemble_answer(self, batch: list[bytes], answer: Answer) -> bytes:
+    def _build_output(self, batch: list[bytes], answer: Answer) -> bytes:
         """Return the bytes to write for a batch: the processed response, with a line end if
         AssembleWith is Line.
         """
         body = answer.body
-        if self._processing.active:
+        if self._processing.is_active:
             body = self._process_answer(batch, answer)
         if self._output.get("AssembleWith") == "Line" and not body.endswith(b"\n"):
             body += b"\n"
@@ -419,7 +419,7 @@ class DataProcessing:
         self._last = None if last == WHOLE_RECORD else compile_filter(last)
         self._kind = parse_media_type(source.get("ContentType"))
         self._answer_kind = parse_media_type(output.get("Accept")) or self._kind
-        if self.active and self._kind not in KINDS:
+        if self.is_active and self._kind not in KINDS:
             raise ValueError(
                 f"DataProcessing: TransformInput.ContentType {self._kind!r}: expected text/csv, "
                 "application/json or application/jsonlines"
@@ -428,7 +428,7 @@ class DataProcessing:
             _check_join(self._kind, self._answer_kind, source, output)
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether responses are processed record by record."""
         return bool(self.joins or self._first or self._last)
 

@@ -12,23 +12,23 @@ from pathlib import Path
 from typing import Any
 
 from trainyard.emulator.logs.log_store import LogStore, read_forward
-from trainyard.emulator.sagemaker.jobs.training_job import compile_regex
+from trainyard.emulator.sagemaker.jobs.training_job import compile_metric_definition
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 OWN_PREFIX = "[emulator] "
 
 
-class Emissions:
+class ObjectiveCurve:
     """The objective values that one training job has printed, in order."""
 
     def __init__(self, logs: LogStore, job: str, nodes: int, metric: Mapping[str, Any]) -> None:
         self.values: list[float] = []
         self._logs, self._job, self._nodes = logs, job, nodes
-        self._metric = compile_regex(metric)
+        self._metric = compile_metric_definition(metric)
         self._streams: dict[Path, int] = {}
         """Mapping of a file to the offset up to which it has been read."""
 
-    def read(self) -> None:
+    def read_new_values(self) -> None:
         """Append the values that were printed since the last call to ``values``."""
         # A node has a log stream only once it has logged something.
         if len(self._streams) < self._nodes:
@@ -127,28 +127,30 @@ def _is_worse(value: float, reference: float, minimize: bool) -> bool:
     return value > reference if minimize else value < reference
 
 
-class Watch:
+class EarlyStopper:
     """The curves and the stopping decisions of one tuning job. All its state comes from the logs,
     so it can be created again at any time.
     """
 
     def __init__(self, logs: LogStore) -> None:
         self._logs = logs
-        self._curves: dict[str, Emissions] = {}
+        self._curves: dict[str, ObjectiveCurve] = {}
         self._complete_jobs: set[str] = set()
         """Jobs whose log has been read to its end."""
         self._verdict_counts: dict[str, int] = {}
         """Mapping of a job to the number of its values that the rule has already judged."""
 
-    def read(self, job: str, nodes: int, metric: Mapping[str, Any], has_ended: bool) -> None:
+    def read_new_values(
+        self, job: str, nodes: int, metric: Mapping[str, Any], has_ended: bool
+    ) -> None:
         """Read what a job has printed since the last call. ``has_ended``: the job will print
         nothing more.
         """
         if job in self._complete_jobs:
             return
         if job not in self._curves:
-            self._curves[job] = Emissions(self._logs, job, nodes, metric)
-        self._curves[job].read()
+            self._curves[job] = ObjectiveCurve(self._logs, job, nodes, metric)
+        self._curves[job].read_new_values()
         self._complete_jobs |= {job} if has_ended else set()
 
     def find_stop_reason(self, job: str, rule: Rule, order: Sequence[str]) -> str | None:

@@ -47,7 +47,7 @@ class Numeric:
     is_integer: bool
     """Whether its values are integers."""
 
-    def scale_unit(self, unit: float) -> str:
+    def from_unit(self, unit: float) -> str:
         """Return the value, as text, at position ``unit`` (0..1) on the range's scale."""
         _, back = _SCALES[self.scaling]
         begin, end = self._compute_ends()
@@ -132,7 +132,7 @@ def sample_values(space: Space, generator: random.Random) -> Values:
     return {
         item.name: generator.choice(item.values)
         if isinstance(item, Categorical)
-        else item.scale_unit(generator.random())
+        else item.from_unit(generator.random())
         for item in space
     }
 
@@ -184,7 +184,7 @@ class Question:
     seed: str
     number: int
 
-    def make_random(self, attempt: int = 0) -> random.Random:
+    def make_generator(self, attempt: int = 0) -> random.Random:
         """Return a random generator that depends on the seed, the number and ``attempt``, but not
         on the order of results.
         """
@@ -195,7 +195,7 @@ class Question:
 
 def choose_random(question: Question) -> Values:
     """Random: return random values, uniform on each range's scale."""
-    return sample_values(question.space, question.make_random())
+    return sample_values(question.space, question.make_generator())
 
 
 def choose_grid(question: Question) -> Values:
@@ -207,7 +207,7 @@ def choose_bayesian(question: Question) -> Values:
     """Bayesian: return TPE's suggestion, or random values if it suggests only tried ones."""
     tried_values = [trial.values for trial in question.trials]
     for attempt in range(ASK_ATTEMPTS + DRAW_ATTEMPTS):
-        generator = question.make_random(attempt)
+        generator = question.make_generator(attempt)
         if attempt < ASK_ATTEMPTS:
             values = _suggest_values(question, generator.getrandbits(32))
         else:
@@ -252,15 +252,17 @@ def _suggest_values(question: Question, seed: int) -> Values:
     study = optuna.create_study(direction=direction, sampler=sampler)
     choices = {item.name: _make_distribution(item) for item in question.space}
     study.add_trials(
-        _as_optuna(trial, question.space, choices)
+        _to_optuna_trial(trial, question.space, choices)
         for trial in question.trials
         if not trial.has_failed and is_in_space(question.space, trial.values)
     )
     suggestion = study.ask(choices)
-    return {item.name: _from_param(item, suggestion.params[item.name]) for item in question.space}
+    return {
+        item.name: _from_optuna_value(item, suggestion.params[item.name]) for item in question.space
+    }
 
 
-def _as_optuna(
+def _to_optuna_trial(
     trial: Trial, space: Space, choices: "dict[str, optuna.distributions.BaseDistribution]"
 ) -> "optuna.trial.FrozenTrial":
     """Return a trial as optuna's; it counts as running while it has no objective."""
@@ -269,7 +271,7 @@ def _as_optuna(
     return create_trial(
         state=TrialState.RUNNING if trial.objective is None else TrialState.COMPLETE,
         value=trial.objective,
-        params={item.name: _to_param(item, trial.values[item.name]) for item in space},
+        params={item.name: _to_optuna_value(item, trial.values[item.name]) for item in space},
         distributions=choices,
     )
 
@@ -285,7 +287,7 @@ def _make_distribution(item: Range) -> "optuna.distributions.BaseDistribution":
     return FloatDistribution(0.0, 1.0)
 
 
-def _to_param(item: Range, value: str) -> str | float:
+def _to_optuna_value(item: Range, value: str) -> str | float:
     """Return a value for optuna. A continuous value becomes its position on the scale."""
     if isinstance(item, Categorical):
         return value
@@ -296,7 +298,7 @@ def _to_param(item: Range, value: str) -> str | float:
     return min(max(unit, 0.0), 1.0)
 
 
-def _from_param(item: Range, param: str | float) -> str:
+def _from_optuna_value(item: Range, param: str | float) -> str:
     if isinstance(item, Categorical) or item.is_integer:
         return str(param)
-    return item.scale_unit(float(param))
+    return item.from_unit(float(param))

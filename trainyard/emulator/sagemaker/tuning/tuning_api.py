@@ -11,16 +11,16 @@ from typing import Any
 from trainyard.emulator.json_documents import read_json, write_json
 from trainyard.emulator.request_scope import (
     ApiError,
-    is_listed,
     make_arn,
     make_page,
     make_validation_error,
+    passes_list_filters,
     sort_items,
 )
 from trainyard.emulator.request_shapes import check_request_shape
 from trainyard.emulator.sagemaker.jobs.job import JobServices
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
-from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob, compile_regex
+from trainyard.emulator.sagemaker.jobs.training_job import TrainingJob, compile_metric_definition
 from trainyard.emulator.sagemaker.model_registry import Tags
 from trainyard.emulator.sagemaker.tuning.search_strategies import STRATEGIES, Question, build_space
 from trainyard.emulator.sagemaker.tuning.tuning_job import (
@@ -70,7 +70,9 @@ class Tunings:
             "CreateHyperParameterTuningJob": lambda request: {
                 "HyperParameterTuningJobArn": self.create(request).answer[f"{_STEM}Arn"]
             },
-            "DescribeHyperParameterTuningJob": lambda request: self._find(request).describe(),
+            "DescribeHyperParameterTuningJob": lambda request: self._find_requested_job(
+                request
+            ).describe(),
             "ListHyperParameterTuningJobs": self._list,
             "StopHyperParameterTuningJob": self._stop,
             "DeleteHyperParameterTuningJob": self._delete,
@@ -85,7 +87,7 @@ class Tunings:
                 before anything was started.
         """
         name = request[_NAME_MEMBER]
-        self._check(request)
+        self._check_request(request)
         with self._lock:
             if self._is_closed:
                 raise ApiError("ServiceUnavailable", "The emulator is stopping.", 503)
@@ -95,13 +97,13 @@ class Tunings:
             arn = make_arn("sagemaker", f"{RESOURCE}/{name}")
             answer = {f"{_STEM}Arn": arn, f"{_STEM}Status": "InProgress", "CreationTime": now}
             document = {"request": request, "answer": answer, "trials": []}
-            job = self._all[name] = self._make(document)
+            job = self._all[name] = self._make_job(document)
             if tags := request.get("Tags"):
                 self._tags.add({"ResourceArn": arn, "Tags": tags})
             job.start()
         return job
 
-    def find(self, name: str) -> TuningJob:
+    def find_job(self, name: str) -> TuningJob:
         """Return the tuning job. Raises ``ResourceNotFound`` if it does not exist."""
         with self._lock:
             if name in self._all:
@@ -111,7 +113,9 @@ class Tunings:
     def list_outputs(self, name: str) -> list[str]:
         """Return the URIs to which its training jobs uploaded."""
         return [
-            uri for r in self.find(name).list_results() for uri in self._jobs.list_outputs(r.name)
+            uri
+            for r in self.find_job(name).list_results()
+            for uri in self._jobs.list_outputs(r.name)
         ]
 
     def close(self) -> None:
@@ -132,11 +136,11 @@ class Tunings:
 
     # operations
 
-    def _find(self, request: Mapping[str, Any]) -> TuningJob:
-        return self.find(request[_NAME_MEMBER])
+    def _find_requested_job(self, request: Mapping[str, Any]) -> TuningJob:
+        return self.find_job(request[_NAME_MEMBER])
 
     def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
-        job = self._find(request)
+        job = self._find_requested_job(request)
         if job.status in JOB_ENDED:
             message = "The request was rejected because the tuning job is in status"
             raise make_validation_error(f"{message} {job.status}.")
@@ -147,13 +151,13 @@ class Tunings:
         """Delete only the tuning job's entry. Training jobs and their results stay (botocore's
         documentation).
         """
-        job = self._find(request)
+        job = self._find_requested_job(request)
         if job.status not in JOB_ENDED:
             raise make_validation_error(f"Tuning job {job.name} is {job.status}: stop it first.")
         with self._lock:
             shutil.rmtree(self._root / job.name)
             del self._all[job.name]
-        self._tags.forget(job.answer[f"{_STEM}Arn"])
+        self._tags.delete_all(job.answer[f"{_STEM}Arn"])
         return {}
 
     def _list(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -166,11 +170,11 @@ class Tunings:
             "Name",
             "Ascending",
         )
-        show = lambda answer: _summarize_job(self.find(answer[_NAME_MEMBER]))  # noqa: E731
+        show = lambda answer: _summarize_job(self.find_job(answer[_NAME_MEMBER]))  # noqa: E731
         return make_page("HyperParameterTuningJobSummaries", summaries, request, 10, show)
 
     def _list_training_jobs(self, request: dict[str, Any]) -> dict[str, Any]:
-        results = self._find(request).list_results()
+        results = self._find_requested_job(request).list_results()
         status = request.get("StatusEquals")
         rows = [_build_row(result) for result in results if status in (None, result.status)]
         if request.get("SortBy") == "FinalObjectiveMetricValue":
@@ -183,18 +187,18 @@ class Tunings:
 
     # internals
 
-    def _check(self, request: dict[str, Any]) -> None:
+    def _check_request(self, request: dict[str, Any]) -> None:
         """Raise ApiError if the search, its warm start or its training jobs cannot be run."""
         check_search(request)
-        check_warm_start(request, {n: self.find(n).describe() for n in list_parents(request)})
+        check_warm_start(request, {n: self.find_job(n).describe() for n in list_parents(request)})
         for definition in list_definitions(request):
-            compile_regex(find_metric_definition(request, definition))
+            compile_metric_definition(find_metric_definition(request, definition))
             example = _build_example_request(request, definition)
             check_request_shape(f"Create{KIND}Job", example)
             for refuse in TrainingJob.iter_checks(example, self._job_services.python):
                 refuse()
 
-    def _make(self, document: dict[str, Any]) -> TuningJob:
+    def _make_job(self, document: dict[str, Any]) -> TuningJob:
         """Return the tuning job of ``document``; it is not started."""
         request = document["request"]
         directory = self._root / request[_NAME_MEMBER]
@@ -219,7 +223,7 @@ class Tunings:
             # name may have no job.
             document["trials"] = [t for t in document["trials"] if self._jobs.exists(t["name"])]
             write_json(path, document)
-        job = self._make(document)
+        job = self._make_job(document)
         self._all[job.name] = job
 
 
@@ -269,4 +273,4 @@ def _build_row(result: Result) -> dict[str, Any]:
 def _matches_request(answer: Mapping[str, Any], request: dict[str, Any]) -> bool:
     times = answer["CreationTime"], answer["LastModifiedTime"]
     same_status = request.get("StatusEquals") in (None, answer[f"{_STEM}Status"])
-    return same_status and is_listed(request, answer[_NAME_MEMBER], *times)
+    return same_status and passes_list_filters(request, answer[_NAME_MEMBER], *times)

@@ -21,7 +21,7 @@ from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.request_scope import ApiError, Thread, make_validation_error
 from trainyard.emulator.sagemaker.jobs.job import DEFECT, Job
 from trainyard.emulator.sagemaker.jobs.job_api import Jobs
-from trainyard.emulator.sagemaker.tuning.objective_curves import Watch
+from trainyard.emulator.sagemaker.tuning.objective_curves import EarlyStopper
 from trainyard.emulator.sagemaker.tuning.search_strategies import (
     LABEL,
     STRATEGIES,
@@ -48,7 +48,7 @@ from trainyard.emulator.sagemaker.tuning.tuning_results import (
     TrainingDefinition,
     build_training_request,
     count_instances,
-    count_not_improving,
+    count_jobs_without_improvement,
     count_statuses,
     describe_definitions,
     explain_failure,
@@ -95,7 +95,7 @@ class TuningJob:
         ]
         self._live: dict[str, Job] = {}
         self._ended_results: dict[str, Result] = {}
-        self._watch = Watch(logs)
+        self._watch = EarlyStopper(logs)
         self._stop = threading.Event()
         self._done_event = threading.Event()
         self._start_time = time.time()
@@ -147,7 +147,7 @@ class TuningJob:
         status, reason = "Failed", DEFECT
         try:
             while not (end := self._decide_end()):
-                self._launch()
+                self._start_training_jobs()
                 self._stop_early()
                 self._stop.wait(INTERVAL)
             status, reason = end
@@ -176,8 +176,10 @@ class TuningJob:
         """
         if self._stop.is_set():
             return "Stopped", ""
-        config, results = self.request[CONFIG], self._list_outcomes()
-        has_more = bool(self._list_repeats()) or self._count_tries() < self._compute_job_limit()
+        config, results = self.request[CONFIG], self._list_final_results()
+        has_more = (
+            bool(self._list_jobs_to_repeat()) or self._count_tries() < self._compute_job_limit()
+        )
         last = not has_more and all(result.has_ended for result in results)
         if reason := explain_failure(results, last):
             return "Failed", reason
@@ -208,7 +210,7 @@ class TuningJob:
         with self.lock:
             return list(self.document["trials"])
 
-    def _list_repeats(self) -> list[Result]:
+    def _list_jobs_to_repeat(self) -> list[Result]:
         """Return the results of the jobs that must be repeated after a failure outside the job."""
         repeated_names = {trial.get("anew") for trial in self._list_trials()}
         return [
@@ -224,7 +226,7 @@ class TuningJob:
         trial = self._find_trial(result.name)
         strategy = self._find_definition(trial).document.get("RetryStrategy") or {}
         attempts = trial.get("attempt", 1)
-        return result.retryable and attempts <= strategy.get("MaximumRetryAttempts", 0)
+        return result.is_retryable and attempts <= strategy.get("MaximumRetryAttempts", 0)
 
     def _find_trial(self, name: str) -> dict[str, Any]:
         return next(trial for trial in self._list_trials() if trial["name"] == name)
@@ -232,23 +234,23 @@ class TuningJob:
     def _find_definition(self, trial: Mapping[str, Any]) -> TrainingDefinition:
         return self._training_definitions[trial["definition"]]
 
-    def _launch(self) -> None:
+    def _start_training_jobs(self) -> None:
         """Start as many training jobs as the limits allow, those to repeat first."""
         limit = self.request[CONFIG]["ResourceLimits"]["MaxParallelTrainingJobs"]
         while len(self._list_running_results()) < limit and not self._stop.is_set():
-            if repeats := self._list_repeats():
+            if repeats := self._list_jobs_to_repeat():
                 result = repeats[0]
                 trial = self._find_trial(result.name)
                 more = {"anew": result.name, "attempt": trial.get("attempt", 1) + 1}
-                self._create({"definition": trial["definition"], **more}, result.values)
+                self._start_training_job({"definition": trial["definition"], **more}, result.values)
             elif self._count_tries() < self._compute_job_limit():
                 number = self._count_tries()
                 definition, values = self._choose_values(number)
-                self._create({"definition": definition}, values)
+                self._start_training_job({"definition": definition}, values)
             else:
                 return
 
-    def _create(self, trial: dict[str, Any], values: Values) -> None:
+    def _start_training_job(self, trial: dict[str, Any], values: Values) -> None:
         """Start a training job with these hyperparameters, and record it."""
         name = f"{self.name}-{len(self._list_trials()) + 1:03}-{secrets.token_hex(4)}"
         definition = self._find_definition(trial)
@@ -282,14 +284,16 @@ class TuningJob:
                     break
                 position -= count_combinations(definition.space)
         definition = self._training_definitions[index]
-        parent_trials, first = reuse_results(self.request, definition.space, self._parents())
+        parent_trials, first = select_warm_start_results(
+            self.request, definition.space, self._parents()
+        )
         if number < len(first):
             return index, first[number]
         trials = [
             *parent_trials,
             *(
                 Trial(r.values, r.objective, has_failed=r.objective_status == "Failed")
-                for r in self._list_outcomes()
+                for r in self._list_final_results()
                 if r.definition == definition.name
             ),
         ]
@@ -310,7 +314,7 @@ class TuningJob:
                 count_instances(definition.document),
             )
             for trial in trials:
-                self._watch.read(
+                self._watch.read_new_values(
                     trial["name"], nodes, metric, has_ended=trial["name"] in self._ended_results
                 )
             names = [trial["name"] for trial in trials if "stopped" not in trial]
@@ -364,7 +368,7 @@ class TuningJob:
         tuned_names = frozenset(item.name for item in definition.space)
         return Result(self.name, definition.name, record, tuned_names, definition.minimize)
 
-    def _list_outcomes(self) -> list[Result]:
+    def _list_final_results(self) -> list[Result]:
         """Return the results without those of jobs that are or will be repeated."""
         repeated_names = {trial.get("anew") for trial in self._list_trials()}
         return [
@@ -385,7 +389,9 @@ class TuningJob:
         answer |= {
             **count_statuses(results),
             "TuningJobCompletionDetails": {
-                "NumberOfTrainingJobsObjectiveNotImproving": count_not_improving(results),
+                "NumberOfTrainingJobsObjectiveNotImproving": count_jobs_without_improvement(
+                    results
+                ),
                 **({"ConvergenceDetectedTime": convergence_time} if convergence_time else {}),
             },
             "ConsumedResources": {"RuntimeInSeconds": round(self._measure_runtime())},
@@ -452,11 +458,13 @@ def check_warm_start(request: Mapping[str, Any], parents: Mapping[str, Mapping[s
     if not config:
         return
     for name, parent in parents.items():
-        for fault in _iter_faults(request, parent, config["WarmStartType"]):
+        for fault in _iter_parent_faults(request, parent, config["WarmStartType"]):
             raise make_validation_error(f"WarmStartConfig, parent {name}: {fault}")
 
 
-def _iter_faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: str) -> Iterator[str]:
+def _iter_parent_faults(
+    request: Mapping[str, Any], parent: Mapping[str, Any], kind: str
+) -> Iterator[str]:
     """Iterate over the reasons why the parent does not fit the request. ``kind``: WarmStartType."""
     status = parent["HyperParameterTuningJobStatus"]
     if status not in _END_STATUSES:
@@ -471,7 +479,10 @@ def _iter_faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: st
             f"its objective is {find_objective(parent, other)}, expected the same, "
             f"{find_objective(request, own_definition)}"
         )
-    yield from _compare_kinds(_find_kinds(request, own_definition), _find_kinds(parent, other))
+    yield from _iter_kind_differences(
+        _list_hyperparameter_kinds(request, own_definition),
+        _list_hyperparameter_kinds(parent, other),
+    )
     if kind == IDENTICAL:
         images = [d["AlgorithmSpecification"].get("TrainingImage") for d in (own_definition, other)]
         data = [d.get("InputDataConfig") for d in (own_definition, other)]
@@ -483,7 +494,9 @@ def _iter_faults(request: Mapping[str, Any], parent: Mapping[str, Any], kind: st
                 yield f"{member} differs: {kind} requires the same; use {TRANSFER}"
 
 
-def _compare_kinds(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]) -> Iterator[str]:
+def _iter_kind_differences(
+    own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]
+) -> Iterator[str]:
     """Iterate over the differences that AWS does not allow between the hyperparameters of a tuning
     job and of its parent.
 
@@ -506,7 +519,9 @@ def _compare_kinds(own_kinds: Mapping[str, str], parent_kinds: Mapping[str, str]
         yield f"{changes} changes from tuned to static, or of static values: at most {CHANGES}"
 
 
-def _find_kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, str]:
+def _list_hyperparameter_kinds(
+    request: Mapping[str, Any], definition: Mapping[str, Any]
+) -> dict[str, str]:
     """Return the kind of each tuned hyperparameter by name, and ``=value`` for a static one."""
     ranges = find_ranges(request, definition)
     static = definition.get("StaticHyperParameters") or {}
@@ -517,7 +532,7 @@ def _find_kinds(request: Mapping[str, Any], definition: Mapping[str, Any]) -> di
     }
 
 
-def reuse_results(
+def select_warm_start_results(
     request: Mapping[str, Any], space: Space, results: Sequence[Result]
 ) -> tuple[list[Trial], list[Values]]:
     """Return (results to continue the search from, combinations to try first), taken from the

@@ -115,7 +115,7 @@ def check_search(request: Mapping[str, Any]) -> None:
             "expected one of TrainingJobDefinition and TrainingJobDefinitions"
         )
     _check_definitions(request)
-    _refuse_findings(request)
+    _refuse_validation_errors(request)
     _check_limits(
         config,
         sum(
@@ -126,7 +126,7 @@ def check_search(request: Mapping[str, Any]) -> None:
     _check_strategy(request)
 
 
-def _refuse_findings(request: Mapping[str, Any]) -> None:
+def _refuse_validation_errors(request: Mapping[str, Any]) -> None:
     """Raise ApiError with the first error that ``trainyard.validate`` finds in a step with this
     request.
     """

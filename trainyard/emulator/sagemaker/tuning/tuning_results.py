@@ -13,7 +13,7 @@ from trainyard.emulator.sagemaker.tuning.tuning_request import (
     resolve_resources,
 )
 from trainyard.language.definition_document import JOB_ENDED
-from trainyard.language.step_types.job_steps import starts_drivers
+from trainyard.language.step_types.job_steps import has_driver_program
 
 IMPROVEMENT = 0.01
 """Fraction of the best value by which a job must improve on it to count as an improvement: 1 %
@@ -50,7 +50,7 @@ class Result:
         return self.status in JOB_ENDED
 
     @property
-    def retryable(self) -> bool:
+    def is_retryable(self) -> bool:
         """Whether it failed for a reason outside the job."""
         reason = self.record.get("FailureReason", "")
         return self.status == "Failed" and reason.startswith("InternalServerError")
@@ -121,7 +121,7 @@ def count_statuses(results: Iterable[Result]) -> dict[str, dict[str, int]]:
     objectives = dict.fromkeys(("Succeeded", "Pending", "Failed"), 0)
     for result in results:
         if result.status == "Failed":
-            jobs["RetryableError" if result.retryable else "NonRetryableError"] += 1
+            jobs["RetryableError" if result.is_retryable else "NonRetryableError"] += 1
         else:
             jobs[result.status if result.has_ended else "InProgress"] += 1
         objectives[result.objective_status] += 1
@@ -136,7 +136,7 @@ def sort_by_end(results: Iterable[Result]) -> list[Result]:
     )
 
 
-def count_not_improving(results: Iterable[Result]) -> int:
+def count_jobs_without_improvement(results: Iterable[Result]) -> int:
     """Return the number of jobs that ended after the last improvement of the best value by 1 %."""
     best, count = None, 0
     for result in sort_by_end(results):
@@ -162,7 +162,7 @@ def find_convergence_time(results: Sequence[Result]) -> float | None:
     ended_results = sort_by_end(results)
     for count in range(1, len(ended_results) + 1):
         first_results = ended_results[:count]
-        if count_not_improving(first_results) >= max(
+        if count_jobs_without_improvement(first_results) >= max(
             CONVERGENCE_JOBS, 3 * len(first_results[-1].tuned_names)
         ):
             return float(first_results[-1].record["TrainingEndTime"])
@@ -176,7 +176,7 @@ def is_criterion_met(criteria: Mapping[str, Any], results: Sequence[Result]) -> 
         return True
     patience = criteria.get("BestObjectiveNotImproving") or {}
     max_jobs = patience.get("MaxNumberOfTrainingJobsNotImproving")
-    if max_jobs is not None and count_not_improving(results) >= max_jobs:
+    if max_jobs is not None and count_jobs_without_improvement(results) >= max_jobs:
         return True
     switch = (criteria.get("ConvergenceDetected") or {}).get("CompleteOnConvergence")
     return switch == "Enabled" and find_convergence_time(results) is not None
@@ -280,7 +280,7 @@ def describe_definitions(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def has_unused_drivers(definition: Mapping[str, Any]) -> bool:
     """Return whether SDK v3 uploaded its drivers, but no hyperparameter starts them or torchrun."""
-    if starts_drivers(definition):
+    if has_driver_program(definition):
         return False
     channels = [channel["ChannelName"] for channel in definition.get("InputDataConfig") or ()]
     static = definition.get("StaticHyperParameters") or {}

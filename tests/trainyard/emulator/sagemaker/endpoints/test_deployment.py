@@ -18,7 +18,7 @@ from tests.trainyard.emulator.sagemaker.endpoints.test_endpoints import (
 from tests.trainyard.emulator.standin import make_client
 from trainyard.emulator.request_scope import ApiError
 from trainyard.emulator.sagemaker.endpoints.endpoint import plan_deployment
-from trainyard.emulator.sagemaker.endpoints.serving_instance import Turns
+from trainyard.emulator.sagemaker.endpoints.serving_instance import WeightedRoundRobin
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def test_a_policy_that_aws_would_not_take_is_refused(asked):
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=5).filter(any), st.integers(1, 60))
 def test_turns_hold_every_share_to_one_request(weights, count):
-    turns, names = Turns(), {str(i): float(w) for i, w in enumerate(weights)}
+    turns, names = WeightedRoundRobin(), {str(i): float(w) for i, w in enumerate(weights)}
     found = [turns.choose_name(names) for _ in range(count)]
     for name, weight in names.items():
         assert abs(found.count(name) - count * weight / sum(weights)) <= len(weights) - 1

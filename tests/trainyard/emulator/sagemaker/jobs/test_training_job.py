@@ -309,7 +309,7 @@ def test_the_latest_value_of_each_metric() -> None:
     rate = {"Name": "lr", "Regex": r"lr=(\S+)"}
     metrics = Metrics([{"Name": "loss", "Regex": r"loss=([0-9.e+-]+)"}, rate])
     for line in ("step 1 loss=2.5 lr=1e-3", "step 2 loss=1.25", "other", "loss=nan? lr=nan"):
-        metrics.read(line)
+        metrics.record_values(line)
     assert {m["MetricName"]: m["Value"] for m in metrics.list_final_metrics()} == {
         "loss": 1.25,
         "lr": 0.001,
@@ -326,6 +326,6 @@ def test_an_expression_that_takes_too_long_is_told_once_and_the_others_go_on(mon
     monkeypatch.setattr(metric_regex, "SECONDS_AHEAD", 0.02)
     endless = {"Name": "endless", "Regex": "(a|aa)+$"}
     metrics = Metrics([endless, {"Name": "loss", "Regex": r"loss=(\S+)"}])
-    assert metrics.read(f"loss=0.5 {'a' * 60}b") == [("loss", 0.5)]
+    assert metrics.record_values(f"loss=0.5 {'a' * 60}b") == [("loss", 0.5)]
     [warning] = metrics.report_slow_patterns()
     assert "'(a|aa)+$'" in warning and metrics.report_slow_patterns() == []

@@ -28,7 +28,7 @@ from trainyard.emulator.sagemaker.pipelines.checked_definition import (
     refuse_step,
 )
 from trainyard.emulator.sagemaker.pipelines.step_cache import compute_signature, parse_expiry
-from trainyard.language.expressions import as_given
+from trainyard.language.expressions import format_parameter_value
 from trainyard.language.step_types import STEP_TYPES
 
 
@@ -130,7 +130,7 @@ KINDS = {
 @given(data=st.data())
 def test_a_value_survives_being_given_as_text(kind: str, data: st.DataObject) -> None:
     value = data.draw(KINDS[kind])
-    got = convert_parameter(Parameter("x", kind), as_given(value))
+    got = convert_parameter(Parameter("x", kind), format_parameter_value(value))
     assert got == value
     assert type(got) is type(value)
 

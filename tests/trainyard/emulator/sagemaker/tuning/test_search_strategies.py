@@ -37,7 +37,7 @@ SMALL = build_space({"CategoricalParameterRanges": [{"Name": "c", "Values": list
 )
 def test_a_value_is_in_its_range_and_leads_back(scaling: str, low: float, high: float, unit: float):
     found = Numeric("x", low, high, scaling, False)
-    value = found.scale_unit(unit)
+    value = found.from_unit(unit)
     assert low <= float(value) <= high
     back = found.to_unit(value)
     assert back is not None and math.isclose(back, unit, abs_tol=1e-9)
@@ -52,14 +52,14 @@ def test_a_value_is_in_its_range_and_leads_back(scaling: str, low: float, high: 
     ],
 )
 def test_each_scale_has_its_own_middle(scaling, low, high, middle) -> None:
-    value = float(Numeric("x", low, high, scaling, False).scale_unit(0.5))
+    value = float(Numeric("x", low, high, scaling, False).from_unit(0.5))
     assert math.isclose(value, middle, rel_tol=0.01)
 
 
 @pytest.mark.parametrize("scaling", ["Linear", "Logarithmic"])
 def test_every_integer_is_drawn_the_ends_too(scaling: str) -> None:
     found = Numeric("x", 1, 4, scaling, True)
-    drawn = Counter(found.scale_unit(n / 999) for n in range(1000))
+    drawn = Counter(found.from_unit(n / 999) for n in range(1000))
     assert set(drawn) == {"1", "2", "3", "4"}
     assert scaling != "Linear" or max(drawn.values()) - min(drawn.values()) <= 2
 

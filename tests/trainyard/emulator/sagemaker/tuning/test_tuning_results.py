@@ -8,12 +8,20 @@ import pytest
 from tests.trainyard.emulator.sagemaker.tuning.harness import config, definition, request
 from trainyard.emulator.logs.log_store import LogStore
 from trainyard.emulator.request_scope import ApiError
-from trainyard.emulator.sagemaker.tuning.objective_curves import GROUP, Emissions, Hyperband, Median
+from trainyard.emulator.sagemaker.tuning.objective_curves import (
+    GROUP,
+    Hyperband,
+    Median,
+    ObjectiveCurve,
+)
 from trainyard.emulator.sagemaker.tuning.search_strategies import build_space
-from trainyard.emulator.sagemaker.tuning.tuning_job import check_warm_start, reuse_results
+from trainyard.emulator.sagemaker.tuning.tuning_job import (
+    check_warm_start,
+    select_warm_start_results,
+)
 from trainyard.emulator.sagemaker.tuning.tuning_results import (
     Result,
-    count_not_improving,
+    count_jobs_without_improvement,
     count_statuses,
     explain_failure,
     find_convergence_time,
@@ -52,13 +60,13 @@ def make_failed_results(count: int) -> list[Result]:
 # curves of objectives, and the rules that stop jobs by them
 
 
-def curve(tmp_path: Path, *nodes: list[str]) -> Emissions:
+def curve(tmp_path: Path, *nodes: list[str]) -> ObjectiveCurve:
     logs = LogStore(tmp_path)
     for number, lines in enumerate(nodes, start=1):
         logs.append(GROUP, f"job/algo-{number}-1", lines)
     metric = {"Name": "loss", "Regex": r"loss[=:]\s*([0-9.]+)"}
-    found = Emissions(logs, "job", len(nodes), metric)
-    found.read()
+    found = ObjectiveCurve(logs, "job", len(nodes), metric)
+    found.read_new_values()
     return found
 
 
@@ -67,7 +75,7 @@ def test_each_line_with_the_objective_is_a_unit_and_it_is_read_on_where_it_was_l
     found = curve(tmp_path, lines)
     assert found.values == [0.5, 0.4]
     LogStore(tmp_path).append(GROUP, "job/algo-1-1", ["loss=2"])
-    found.read()
+    found.read_new_values()
     assert found.values == [0.5, 0.4, 2.0]
 
 
@@ -152,7 +160,10 @@ def test_a_summary_says_what_was_tuned_only() -> None:
 
 def test_an_improvement_is_one_of_a_hundredth() -> None:
     values = [result(n, value) for n, value in enumerate((100.0, 99.5, 99.2, 98.0, 97.5))]
-    assert (count_not_improving(values), count_not_improving(values[:3])) == (1, 2)
+    assert (count_jobs_without_improvement(values), count_jobs_without_improvement(values[:3])) == (
+        1,
+        2,
+    )
 
 
 FLAT = [result(n, 1.0) for n in range(11)]
@@ -258,6 +269,8 @@ def test_what_is_in_range_is_learned_from_and_with_transfer_the_best_are_tried_f
 ) -> None:
     parents = [result(n, float(n), tuning="p") for n in (3, 1, 2, 4)]
     parents += [result(20, 0.0, tuning="p")]
-    trials, tried = reuse_results(asked, build_space(config()["ParameterRanges"]), parents)
+    trials, tried = select_warm_start_results(
+        asked, build_space(config()["ParameterRanges"]), parents
+    )
     assert [trial.values["x"] for trial in trials] == [*known]
     assert [values["x"] for values in tried] == [*first]

@@ -12,7 +12,7 @@ import types
 from pathlib import Path
 
 
-def _is_missing() -> bool:
+def _lacks_algorithms() -> bool:
     """Return whether this interpreter cannot import ``trainyard.emulator.algorithms``."""
     try:
         return importlib.util.find_spec("trainyard.emulator.algorithms") is None
@@ -20,7 +20,7 @@ def _is_missing() -> bool:
         return True
 
 
-if _is_missing():
+if _lacks_algorithms():
     _package = types.ModuleType("trainyard")
     _package.__path__ = [str(Path(__file__).parents[4])]
     sys.modules["trainyard"] = _package

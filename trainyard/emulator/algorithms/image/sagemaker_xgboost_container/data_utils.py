@@ -5,7 +5,7 @@ from pathlib import Path
 import xgboost
 
 from trainyard.emulator.algorithms.xgboost.channel_data import read_channel
-from trainyard.emulator.algorithms.xgboost.facts import format_of
+from trainyard.emulator.algorithms.xgboost.facts import find_file_format
 from trainyard.emulator.algorithms.xgboost.hyperparameters import UserError
 
 
@@ -18,7 +18,7 @@ def get_dmatrix(
     ``csv_weights`` 1 means that the second column of CSV is the weight. Raises UserError for data
     that cannot be read and for Pipe mode.
     """
-    form = format_of(content_type)
+    form = find_file_format(content_type)
     if is_pipe or form not in ("csv", "libsvm", "parquet"):
         feature = "Pipe mode" if is_pipe else f"content type {content_type!r}"
         raise UserError(

@@ -45,10 +45,10 @@ def serve_user_module(input_fn: Callable[..., Any], predict_fn: Callable[..., An
         )
     module = importlib.import_module(program.removesuffix(".py"))
     defaults = {"input_fn": input_fn, "predict_fn": predict_fn, "output_fn": default_output_fn}
-    http_front.serve_requests(make_answerer(module, defaults))
+    http_front.serve_requests(make_request_handler(module, defaults))
 
 
-def make_answerer(
+def make_request_handler(
     module: ModuleType, defaults: dict[str, Callable[..., Any]]
 ) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """Load the model and return the function that responds to a request's body and headers."""
@@ -72,7 +72,7 @@ def make_answerer(
         accept = lower_headers.get("accept") or content_types.ANY
         accept = default_accept if accept == content_types.ANY else accept
         content = body.decode(errors="replace") if kind in content_types.UTF8_TYPES else body
-        return _make_answer(transform(model, content, kind, accept))
+        return _convert_result(transform(model, content, kind, accept))
 
     return answer
 
@@ -100,7 +100,7 @@ def _make_transform(
     return transform
 
 
-def _make_answer(result: Any) -> http_front.Answer:
+def _convert_result(result: Any) -> http_front.Answer:
     """Convert a script's return value to a response, as flask does.
 
     Raises TypeError if the value is of a type that flask cannot send.

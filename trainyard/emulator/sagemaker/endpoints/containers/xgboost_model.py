@@ -28,7 +28,7 @@ from trainyard.emulator.algorithms.xgboost.facts import (
     CSV,
     LIBSVM,
     RECORDIO,
-    format_of,
+    find_file_format,
     parse_label_size,
     parse_version,
 )
@@ -131,7 +131,7 @@ def parse_rows(body: bytes, content_type: str | None) -> tuple[Any, str]:
 
 def _parse_format(content_type: str | None) -> str:
     """Return a content type's format, such as ``csv``. Raises RequestRefusal with status 415."""
-    form = format_of(content_type)
+    form = find_file_format(content_type)
     kind = (content_type or "").lower()
     if form is None:
         content_types = ", ".join(sorted(CONTENT_TYPES, key=lambda name: "/" in name))
@@ -170,7 +170,9 @@ def encode_predictions(predictions: np.ndarray, accept: str) -> str | bytes:
     return encoders.encode(values, accept)
 
 
-def make_answerer(model: Model, image: str) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
+def make_request_handler(
+    model: Model, image: str
+) -> Callable[[bytes, dict[str, str]], http_front.Answer]:
     """Return the function that takes a request's body and headers and returns status, body and
     content type.
     """
@@ -220,7 +222,7 @@ def main() -> None:
         script_mode.serve_user_module(encoder.decode, default_predict_fn)
     else:
         image = os.environ.get("TRAINYARD_IMAGE", "")
-        http_front.serve_requests(make_answerer(Model(http_front.MODEL, image), image))
+        http_front.serve_requests(make_request_handler(Model(http_front.MODEL, image), image))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     StepFailed,
     StepStopped,
     StepTimedOut,
+    convert_outputs,
     describe_outputs,
-    read_outputs,
     runs,
 )
 
@@ -47,7 +47,9 @@ class CallbackRunner(Runner):
             raise StepStopped
         if "failure" in answer:
             raise StepFailed(answer["failure"] or "ClientError: the callback was answered: failed")
-        outputs = read_outputs(declarations, answer["outputs"], "SendPipelineExecutionStepSuccess")
+        outputs = convert_outputs(
+            declarations, answer["outputs"], "SendPipelineExecutionStepSuccess"
+        )
         attempt.note(metadata | {"OutputParameters": outputs})
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:

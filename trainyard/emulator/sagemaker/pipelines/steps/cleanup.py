@@ -41,7 +41,7 @@ class CleanupRunner(Runner):
         for source in attempt.arguments["Resources"]["S3"]:
             name = source["StepName"]
             try:
-                uris = _iter_outputs(name, source.get("S3Uris"), attempt.scope)
+                uris = _iter_output_uris(name, source.get("S3Uris"), attempt.scope)
             except ExpressionError:  # the step was not run or has no output
                 metadata["SkippedSteps"].append(name)
                 continue
@@ -70,7 +70,7 @@ class CleanupRunner(Runner):
                 self._services.objects.delete(bucket, info.key)
 
 
-def _iter_outputs(step: str, uris: Any, scope: Scope) -> Iterator[str]:
+def _iter_output_uris(step: str, uris: Any, scope: Scope) -> Iterator[str]:
     """Iterate over the URIs of a step's outputs: objects, or folders (with ``/`` at the end).
 
     Raises:
@@ -79,14 +79,16 @@ def _iter_outputs(step: str, uris: Any, scope: Scope) -> Iterator[str]:
     """
     if uris is None and (job := _read_property(scope, step, "TrainingJobName")):
         root = scope.property(step, "OutputDataConfig.S3OutputPath")
-        return _list_uris(step, [f"{root.rstrip('/')}/{job}/output/"], [root], scope)
+        return _iter_deletable_uris(step, [f"{root.rstrip('/')}/{job}/output/"], [root], scope)
     roots = [root for path in ROOTS for root in _list_roots(_read_property(scope, step, path))]
     if not roots:
         raise ExpressionError(f"step {step!r} has no properties that name its output")
-    return _list_uris(step, None if uris is None else evaluate_value(uris, scope), roots, scope)
+    return _iter_deletable_uris(
+        step, None if uris is None else evaluate_value(uris, scope), roots, scope
+    )
 
 
-def _list_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:
+def _iter_deletable_uris(step: str, uris: Any, roots: list[str], scope: Scope) -> Iterator[str]:
     """Iterate over the URIs to delete. Raises ClientFault if the step has a VpcConfig, if ``uris``
     is None, or if one of them is not below ``roots``.
     """

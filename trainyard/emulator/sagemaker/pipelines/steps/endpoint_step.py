@@ -58,14 +58,14 @@ class EndpointRunner(Runner):
         except ApiError as error:
             raise make_failure(f"{verb}Endpoint", error) from None
         attempt.note({"Arn": answer["EndpointArn"]})
-        self._wait(name, request["EndpointConfigName"])
+        self._wait_until_in_service(name, request["EndpointConfigName"])
 
     def describe(self, metadata: dict) -> dict:
         return self._services.forward(
             "DescribeEndpoint", {"EndpointName": metadata["Arn"].rpartition("/")[2]}
         )
 
-    def _wait(self, name: str, config: str) -> None:
+    def _wait_until_in_service(self, name: str, config: str) -> None:
         """Wait until no change of the endpoint is in progress. Raises StepStopped if it was
         deleted, and StepFailed if it is not in service with ``config``.
         """

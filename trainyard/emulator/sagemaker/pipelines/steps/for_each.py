@@ -44,7 +44,7 @@ class ForEachRunner(Runner):
             raise ExpressionError(f"MaxConcurrency {max_concurrency!r}: expected 1 to 50")
         selector = arguments.get("Selector")
         if selector is not None:
-            _parse_field(selector)
+            _parse_selector_field(selector)
 
     def run(self, attempt: Attempt) -> None:
         items = _parse_items(evaluate_value(attempt.arguments["IterableItems"], attempt.scope))
@@ -100,7 +100,7 @@ def _raise_failure(children: dict[str, dict], statuses: list[str | None]) -> Non
         raise StepStopped
 
 
-def _parse_field(selector: Any) -> tuple[str, str]:
+def _parse_selector_field(selector: Any) -> tuple[str, str]:
     """Return the body step and the property by which the Selector compares iterations."""
     field = selector.get("Field") if isinstance(selector, dict) else None
     if not isinstance(field, dict) or "Get" not in field or selector.get("Pick") not in PICKS:
@@ -114,7 +114,7 @@ def _parse_field(selector: Any) -> tuple[str, str]:
 
 def _select_iteration(selector: dict, count: int, attempt: Attempt) -> dict[str, Any]:
     """Return the selected iteration. Of iterations with equal values, return the first."""
-    body, path = _parse_field(selector)
+    body, path = _parse_selector_field(selector)
     values = [_parse_number(attempt.scope.property(f"{body}-{i}", path), i) for i in range(count)]
     if not values:
         raise StepFailed("ClientError: the Selector has nothing to pick: the loop has no items")

@@ -10,8 +10,8 @@ from trainyard.emulator.sagemaker.pipelines.steps.runner import (
     Runner,
     StepFailed,
     StepTimedOut,
+    convert_outputs,
     describe_outputs,
-    read_outputs,
     runs,
 )
 
@@ -35,7 +35,9 @@ class LambdaRunner(Runner):
             failure_type = StepTimedOut if "Sandbox.Timedout" in result.failure else StepFailed
             raise failure_type(f"ClientError: Lambda function {name} failed: {result.failure}")
         declarations = attempt.fields.get("OutputParameters") or []
-        outputs = read_outputs(declarations, json.loads(result.payload), f"Lambda function {name}")
+        outputs = convert_outputs(
+            declarations, json.loads(result.payload), f"Lambda function {name}"
+        )
         attempt.note({"Arn": name, "OutputParameters": outputs})
 
     def describe(self, metadata: dict[str, Any]) -> dict[str, Any]:

@@ -222,15 +222,15 @@ class JobRunner(Runner):
         wait_for_job(job)
 
     def describe(self, metadata: dict) -> dict:
-        kind, name = self._type.name, _get_package_version(metadata)
+        kind, name = self._type.name, _parse_job_name(metadata)
         return self._services.jobs.describe(kind, name) | {f"{kind}JobName": name}
 
     def list_outputs(self, metadata: dict) -> list[str]:
-        return self._services.jobs.list_outputs(_get_package_version(metadata))
+        return self._services.jobs.list_outputs(_parse_job_name(metadata))
 
     def stop(self, metadata: dict) -> None:
         try:
-            self._services.jobs.stop(self._type.name, _get_package_version(metadata))
+            self._services.jobs.stop(self._type.name, _parse_job_name(metadata))
         except ApiError as error:  # it has already ended
             if error.code != "ValidationException":
                 raise
@@ -251,5 +251,5 @@ def wait_for_job(job: Job) -> None:
         raise StepStopped
 
 
-def _get_package_version(metadata: dict) -> str:
+def _parse_job_name(metadata: dict) -> str:
     return metadata["Arn"].rpartition("/")[2]

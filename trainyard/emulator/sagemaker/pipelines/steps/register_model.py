@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trainyard.emulator.request_scope import ApiError, find_other_account
 from trainyard.emulator.request_shapes import Check
-from trainyard.emulator.sagemaker.model_registry import refuse_foreign
+from trainyard.emulator.sagemaker.model_registry import refuse_foreign_group
 from trainyard.emulator.sagemaker.pipelines.steps.runner import Attempt, Runner, make_failure, runs
 
 
@@ -16,7 +16,7 @@ class RegisterModelRunner(Runner):
 
     @staticmethod
     def iter_checks(step_type: str, arguments: dict, python: Path) -> Iterable[Check]:
-        yield partial(refuse_foreign, arguments.get("ModelPackageGroupName", ""))
+        yield partial(refuse_foreign_group, arguments.get("ModelPackageGroupName", ""))
 
     def run(self, attempt: Attempt) -> None:
         request = dict(attempt.arguments)
@@ -24,7 +24,7 @@ class RegisterModelRunner(Runner):
             if group := request.get("ModelPackageGroupName"):
                 tags = request.pop("Tags", [])
                 if not find_other_account(group):  # a group of another account must exist
-                    self._make_group(group.rpartition("/")[2], tags)
+                    self._ensure_group(group.rpartition("/")[2], tags)
             else:  # the SDK removes the name from the definition, as for jobs
                 request = {"ModelPackageName": attempt.name} | request
             answer = self._services.forward("CreateModelPackage", request)
@@ -35,7 +35,7 @@ class RegisterModelRunner(Runner):
     def describe(self, metadata: dict) -> dict:
         return self._services.forward("DescribeModelPackage", {"ModelPackageName": metadata["Arn"]})
 
-    def _make_group(self, name: str, tags: list[dict]) -> None:
+    def _ensure_group(self, name: str, tags: list[dict]) -> None:
         """Create the group with the step's tags, if it is missing."""
         request = {"ModelPackageGroupName": name}
         try:

@@ -165,7 +165,9 @@ def make_failure(operation: str, error: ApiError) -> StepFailed:
 LONGEST = 1024  # maximum characters of a value in a step's Metadata
 
 
-def read_outputs(declarations: Iterable[dict], outputs: Any, source: str) -> list[dict[str, str]]:
+def convert_outputs(
+    declarations: Iterable[dict], outputs: Any, source: str
+) -> list[dict[str, str]]:
     """Convert the declared members of ``outputs`` to the form that Metadata has: ``[{"Name": ...,
     "Value": text}]``.
 

@@ -69,7 +69,7 @@ class TuningRunner(Runner):
         self._find_job(metadata).stop()
 
     def _find_job(self, metadata: dict[str, Any]) -> TuningJob:
-        return self._services.tunings.find(metadata["Arn"].rpartition("/")[2])
+        return self._services.tunings.find_job(metadata["Arn"].rpartition("/")[2])
 
 
 def _make_tuning_job_name(attempt: Attempt) -> str:

@@ -35,7 +35,7 @@ def defaults() -> dict[str, Callable]:
 
 
 def test_defaults_fill_in_for_functions_that_the_script_lacks(mode: ModuleType) -> None:
-    answer = mode.make_answerer(script(input_fn=lambda body, kind: [body]), defaults())
+    answer = mode.make_request_handler(script(input_fn=lambda body, kind: [body]), defaults())
     asked = {"Content-Type": "text/csv", "Accept": "text/plain"}
     assert answer(b"1", asked) == (200, b"['1', 'model']", "text/plain; charset=utf-8")
     assert answer(b"1", {"Content-Type": "text/csv; charset=utf-8"})[1] == b"[b'1', 'model']"
@@ -51,20 +51,20 @@ def test_what_a_script_may_return_is_sent_as_flask_sends_it(mode: ModuleType) ->
         b"a": (200, b"a", page),
     }.items():
         whole = script(transform_fn=lambda *asked, said=returned: said)
-        assert mode.make_answerer(whole, defaults())(b"", {}) == expected
+        assert mode.make_request_handler(whole, defaults())(b"", {}) == expected
     listed = script(output_fn=lambda prediction, accept: {"a": 1})
-    assert mode.make_answerer(listed, defaults())(b"", {}) == (200, b'{"a": 1}', JSON)
+    assert mode.make_request_handler(listed, defaults())(b"", {}) == (200, b'{"a": 1}', JSON)
 
 
 def test_an_answer_of_another_type_is_an_error(mode: ModuleType) -> None:
-    odd = mode.make_answerer(script(transform_fn=lambda *asked: 3.5), defaults())
+    odd = mode.make_request_handler(script(transform_fn=lambda *asked: 3.5), defaults())
     with pytest.raises(TypeError, match="returned float: expected worker.Response"):
         odd(b"", {})
 
 
 def test_a_script_that_cannot_serve_is_refused_at_its_start(mode: ModuleType) -> None:
     with pytest.raises(NotImplementedError, match="served has no model_fn"):
-        mode.make_answerer(SimpleNamespace(__name__="served"), defaults())
+        mode.make_request_handler(SimpleNamespace(__name__="served"), defaults())
     both = script(transform_fn=print, input_fn=print)
     with pytest.raises(ValueError, match="Cannot use transform_fn implementation with input_fn"):
-        mode.make_answerer(both, defaults())
+        mode.make_request_handler(both, defaults())

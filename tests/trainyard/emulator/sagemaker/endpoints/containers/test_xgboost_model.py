@@ -51,7 +51,7 @@ def answer(
     folder, tag = Path(served.http_front.MODEL), os.environ["TRAINYARD_IMAGE"]
     data = pickle.dumps(booster) if pickled else booster.save_raw()
     (folder / "xgboost-model").write_bytes(data)
-    found = served.make_answerer(served.Model(folder, tag), tag)(
+    found = served.make_request_handler(served.Model(folder, tag), tag)(
         body.encode(), {"Content-Type": kind}
     )
     return found[0], found[1].decode()

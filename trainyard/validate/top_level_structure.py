@@ -8,11 +8,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from trainyard.language.definition_document import VERSION, Document, Step, iter_entries, iter_steps
-from trainyard.language.expressions import DEFAULT_TYPE, TYPES, Reference, is_a, is_expression
-from trainyard.language.step_types import STEP_TYPES, step_type
-from trainyard.validate.expression_checks import ANY, infer_type, make_member_finding
+from trainyard.language.expressions import (
+    DEFAULT_TYPE,
+    TYPES,
+    Reference,
+    has_parameter_type,
+    is_expression,
+)
+from trainyard.language.step_types import STEP_TYPES, get_step_type
+from trainyard.validate.expression_checks import ANY, infer_type, make_unknown_member_finding
 from trainyard.validate.location import REFUSAL, Finding, Location, shorten_repr, suggest_name
-from trainyard.validate.step_properties import service_shapes
+from trainyard.validate.step_properties import load_service_shapes
 
 TOP = ("Version", "Metadata", "Parameters", "PipelineExperimentConfig", "MlflowConfig", "Steps")
 """Top-level members of a definition that SDK 3.27's ``Pipeline.definition`` writes."""
@@ -29,7 +35,9 @@ def read_definition(body: str) -> tuple[Document | None, list[Finding]]:
     try:
         # Without these hooks, json would accept two equal keys (keeping the last), and NaN.
         document = json.loads(
-            body, object_pairs_hook=_Pairs(findings), parse_constant=_Constants(findings)
+            body,
+            object_pairs_hook=_UniqueKeysHook(findings),
+            parse_constant=_NonJsonConstantHook(findings),
         )
     except (ValueError, RecursionError) as error:
         return None, [*findings, _make_json_finding(str(error))]
@@ -51,7 +59,7 @@ def read_definition(body: str) -> tuple[Document | None, list[Finding]]:
     return Document(document=document, parameters=parameters, steps=steps), findings
 
 
-class _Pairs:
+class _UniqueKeysHook:
     """json's ``object_pairs_hook``: creates an object, and adds a finding if a key occurs twice."""
 
     def __init__(self, findings: list[Finding]) -> None:
@@ -74,7 +82,7 @@ class _Pairs:
         return members
 
 
-class _Constants:
+class _NonJsonConstantHook:
     """json's ``parse_constant``: adds a finding for NaN and Infinity, which are not JSON."""
 
     def __init__(self, findings: list[Finding]) -> None:
@@ -117,7 +125,7 @@ def _check_top_level(document: dict) -> Iterator[Finding]:
     for key in document:
         if key not in TOP:
             free = [k for k in TOP if k not in document]
-            yield make_member_finding(ROOT.join(key), "the definition", key, free, SDK_FORM)
+            yield make_unknown_member_finding(ROOT.join(key), "the definition", key, free, SDK_FORM)
     if not isinstance(document.get("Steps"), list) or not document["Steps"]:
         yield _make_form_finding(
             ROOT.join("Steps"), document.get("Steps"), "a list with at least one step"
@@ -150,7 +158,7 @@ def _check_parameter(entry: dict, location: Location) -> Iterator[Finding]:
     yield from _check_name(entry.get("Name"), location.join("Name"), "PipelineParameterName")
     for key in entry:
         if key not in PARAMETER_KEYS:
-            yield make_member_finding(
+            yield make_unknown_member_finding(
                 location.join(key), "a parameter", key, list(PARAMETER_KEYS), SDK_FORM
             )
     kind = entry.get("Type", DEFAULT_TYPE)
@@ -169,7 +177,7 @@ def _check_parameter(entry: dict, location: Location) -> Iterator[Finding]:
 def _check_parameter_values(entry: dict, kind: str, location: Location) -> Iterator[Finding]:
     """Check that a parameter's default and permitted values have its type."""
     default, values = entry.get("DefaultValue"), entry.get("EnumValues")
-    if default is not None and not is_a(default, kind):
+    if default is not None and not has_parameter_type(default, kind):
         yield _make_form_finding(
             location.join("DefaultValue"), default, f"a value of Type {kind}", "parameter-default"
         )
@@ -181,7 +189,7 @@ def _check_parameter_values(entry: dict, kind: str, location: Location) -> Itera
         )
         return
     for index, value in enumerate(values):
-        if not is_a(value, kind):
+        if not has_parameter_type(value, kind):
             item_place = location.join("EnumValues", index)
             yield _make_form_finding(item_place, value, f"a value of Type {kind}", "parameter-enum")
     if default is not None and default not in values:
@@ -226,7 +234,7 @@ def _check_steps(documents: Any) -> Iterator[Finding]:
 
 def _check_name(name: Any, location: Location, shape: str) -> Iterator[Finding]:
     """Check a parameter's or step's name against the pattern and length of botocore's ``shape``."""
-    body = service_shapes("sagemaker")[shape]
+    body = load_service_shapes("sagemaker")[shape]
     # The pattern of botocore's shape would allow an empty name.
     if not isinstance(name, str) or not re.fullmatch(body["pattern"], name) or not name:
         yield _make_form_finding(
@@ -467,7 +475,7 @@ def check_property_file(
     reference: Reference, target: Step, location: Location
 ) -> Iterator[Finding]:
     """Check that ``target`` has the property file that ``reference`` names."""
-    if "PropertyFiles" not in step_type(target.type).fields:
+    if "PropertyFiles" not in get_step_type(target.type).fields:
         yield location.make_error(
             "property-file",
             f"step {target.name!r} is of type {target.type}, which has no property files",
