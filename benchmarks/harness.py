@@ -1,4 +1,4 @@
-"""Frame of the benchmarks: figures with their spread, targets, searches, tables and JSON files."""
+"""Common parts of the benchmarks: figures with spread, targets, searches, tables, JSON files."""
 
 import importlib.metadata
 import json
@@ -46,12 +46,12 @@ class Figure:
         return max(self.rounds)
 
     def divide_by(self, other: "Figure") -> "Figure":
-        """The ratio, round by round: what disturbed the machine in a round disturbed both."""
+        """Return the ratio round by round: a disturbance of the machine in a round affects both."""
         pairs = zip(self.rounds, other.rounds, strict=True)
         return Figure(tuple(mine / its for mine, its in pairs))
 
     def text(self, unit: float = 1, digits: int = 2) -> str:
-        """Median and spread: ``12.3 (11.0–14.1)``."""
+        """Return median and spread as text: ``12.3 (11.0–14.1)``."""
         median, low, high = (f"{x / unit:,.{digits}f}" for x in (self.median, self.low, self.high))
         return f"{median} ({low}–{high})"
 
@@ -60,8 +60,8 @@ class Figure:
         return ends | {"rounds": list(self.rounds)}
 
 
-def rate(hits: Sequence[bool]) -> Figure:
-    """The share of hits, with the ends of its exact 95 % interval (Clopper and Pearson 1934)."""
+def compute_rate(hits: Sequence[bool]) -> Figure:
+    """Return the share of hits, with its exact 95 % interval (Clopper and Pearson 1934)."""
     from scipy.stats import binomtest  # not in the ranks that import this module
 
     found = binomtest(sum(hits), len(hits)).proportion_ci(0.95, method="exact")
@@ -70,7 +70,7 @@ def rate(hits: Sequence[bool]) -> Figure:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Demand that the median of a figure is compared with."""
+    """A demand on the median of a figure."""
 
     what: str
     figure: Figure
@@ -84,7 +84,7 @@ class Target:
         return compare(self.figure.median, self.demanded)
 
     def cells(self) -> tuple[str, ...]:
-        """Name, figure, demand and verdict."""
+        """Return name, figure, demand and verdict."""
         scale, digits = (0.01, 3) if self.unit == "%" else (1, 2)
         measured = f"{self.figure.text(scale, digits)} {self.unit}"
         demanded = f"{self.sign} {self.demanded / scale:g} {self.unit}"
@@ -108,8 +108,9 @@ class Section:
     data: dict[str, Any] = field(default_factory=dict)
 
 
-def show(section: Section, console: Console) -> None:
-    """A section's table and its notes."""
+def show_section(section: Section) -> None:
+    """Print a section's table and its notes."""
+    console = get_console()
     console.print(make_table(section.columns, section.rows, section.title))
     for note in section.notes:
         console.print(note, style="dim", width=100)
@@ -119,12 +120,12 @@ def show(section: Section, console: Console) -> None:
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", width: int = 140
 ) -> None:
-    """Print rows below columns; a column of figures is to the right."""
-    screen(width).print(make_table(columns, rows, title))
+    """Print a table; columns of figures are aligned to the right."""
+    get_console(width).print(make_table(columns, rows, title))
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> Table:
-    """A table with these columns and rows."""
+    """Return a table; columns of figures are aligned to the right."""
     cells = [tuple(map(str, row)) for row in rows]
     table = Table(box=None, pad_edge=False, title=title or None, title_justify="left")
     for number, column in enumerate(columns):
@@ -135,53 +136,50 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: 
     return table
 
 
-def screen(width: int = 140) -> Console:
-    """The terminal; so many columns where the output goes to a file or a pipe."""
+def get_console(width: int = 140) -> Console:
+    """Return a console on stdout; ``width``: its columns if stdout is a file or a pipe."""
     return Console(width=None if sys.stdout.isatty() else width)
 
 
-def report(
+def write_report(
     sections: Sequence[Section],
     json_file: Path | None,
     setting: Mapping[str, Any],
     libraries: Sequence[str] = (),
 ) -> bool:
-    """Show what the shown sections demanded, and write all figures; whether a target was missed."""
+    """Print the sections' targets, and write all figures; return whether a target was missed."""
     targets = [target for section in sections for target in section.targets]
     columns = ("targets", "median (min–max)", "demanded", "")
     show_table(columns, [target.cells() for target in targets])
     found = {
-        "machine": machine(),
-        "versions": {name: version for name in libraries if (version := _version(name))},
+        "machine": describe_machine(),
+        "versions": {name: version for name in libraries if (version := _find_version(name))},
         "setting": dict(setting),
         "targets": [target.data() for target in targets],
         "sections": {section.name: section.data for section in sections},
     }
-    keep(json_file, found)
+    write_json(json_file, found)
     return not all(target.is_met for target in targets)
 
 
-def progress(console: Console) -> Progress:
-    """A bar for each measurement that is under way; it is gone when that ends."""
+def create_progress_bar(console: Console) -> Progress:
+    """Return a progress bar that disappears when it ends."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     return Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
 
 
-def steps_of(
+def track_steps(
     what: str, items: Iterable[Name], name: Callable[[Name], object] = str
 ) -> Iterator[Name]:
-    """Iterate over items, and say on stderr which one is under way, and how many are left."""
+    """Yield the items; show on stderr which one is under way, and how many are left."""
     known = list(items)
-    with progress(Console(stderr=True)) as bar:
+    with create_progress_bar(Console(stderr=True)) as bar:
         task = bar.add_task(what, total=len(known))
         for number, item in enumerate(known, 1):
             bar.update(task, description=f"{what}: {name(item)}"[:80])
             if not bar.console.is_terminal:
-                print(
-                    f"{what} {number} of {len(known)}: {name(item)}"[:120],
-                    file=sys.stderr,
-                    flush=True,
-                )
+                line = f"{what} {number} of {len(known)}: {name(item)}"[:120]
+                print(line, file=sys.stderr, flush=True)
             yield item
             bar.advance(task)
 
@@ -192,18 +190,18 @@ class Trial(NamedTuple):
     group: str
     name: str
     run: Callable[[], str]
-    """Runs it; returns what is wrong, empty if nothing is."""
+    """Runs it; returns what is wrong, or an empty text."""
 
     def __str__(self) -> str:
         return f"{self.group}, {self.name}"
 
 
-def search(
+def run_trials(
     what: str, trials: Iterable[Trial], json_file: Path | None = None, workers: int = 1
 ) -> list[dict[str, Any]]:
-    """Run every trial, tell what is wrong as it comes, and count by group.
+    """Run every trial, print what is wrong as it comes, and count by group.
 
-    Returns ``group``, ``name``, ``wrong`` and ``seconds`` of each, which the file gets, too.
+    Return ``group``, ``name``, ``wrong`` and ``seconds`` of each, which also go to the file.
     """
 
     def run(trial: Trial) -> dict[str, Any]:
@@ -215,7 +213,7 @@ def search(
     with ThreadPoolExecutor(workers) as pool:
         known = list(trials)
         ended = pool.map(run, known) if workers > 1 else map(run, known)
-        for trial in steps_of(what, known):
+        for trial in track_steps(what, known):
             found.append(next(ended))
             if found[-1]["wrong"]:
                 print(f"wrong: {trial}: {found[-1]['wrong']}", flush=True)
@@ -227,25 +225,25 @@ def search(
     right = sum(not one["wrong"] for one in found)
     show_table((what, "tried", "right", "median s"), rows)
     print(f"{right} of {len(found)} {what} are right")
-    keep(json_file, found)
+    write_json(json_file, found)
     return found
 
 
 def exit_with(found: Iterable[Mapping[str, Any]]) -> None:
-    """End with status 1 if anything that a search found is wrong."""
+    """Exit with status 1 if anything that a search found is wrong, else with 0."""
     raise typer.Exit(1 if any(one["wrong"] for one in found) else 0)
 
 
-def turns(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
-    """Iterate over each name once a round, with the round's number; the first one changes."""
+def iter_turns(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
+    """Yield (round, name) for every name in each round; each round begins with the next name."""
     for number in range(rounds):
         turn = number % len(names)
         for name in (*names[turn:], *names[:turn]):
             yield number, name
 
 
-def keep(path: Path | None, found: object) -> None:
-    """Write figures as JSON, where a file was named."""
+def write_json(path: Path | None, found: object) -> None:
+    """Write figures as JSON to the path, if there is one."""
     if path:
         path.write_text(json.dumps(found, indent=1))
 
@@ -253,11 +251,11 @@ def keep(path: Path | None, found: object) -> None:
 def show_outcomes(
     found: Sequence[Mapping[str, str]], groups: Sequence[str], outcomes: Sequence[str]
 ) -> None:
-    """Print what did not pass, with the reason, and the outcomes of each group.
+    """Print the tests that did not pass, with the reason, and the outcomes of each group.
 
     Args:
         found: ``test``, ``group``, ``outcome`` and ``why`` of each.
-        outcomes: all there are; the first one is that a test passed.
+        outcomes: all possible ones; the first is that a test passed.
     """
     for outcome in outcomes[1:]:
         for one in found:
@@ -271,7 +269,7 @@ def show_outcomes(
 
 
 def choose_sections(only: str, sections: Mapping[str, object]) -> list[str]:
-    """The names of the sections that ``--only a,b`` asks for; without it all of them.
+    """Return the names of the sections that ``--only a,b`` asks for; without it all of them.
 
     Raises:
         typer.BadParameter: there is no section of that name.
@@ -282,8 +280,8 @@ def choose_sections(only: str, sections: Mapping[str, object]) -> list[str]:
     return names
 
 
-def machine() -> dict[str, Any]:
-    """The machine that the figures were taken on."""
+def describe_machine() -> dict[str, Any]:
+    """Return the machine's cores, processor, memory and system, and Python's version."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     information = Path("/proc/cpuinfo")
     lines = information.read_text().splitlines() if information.exists() else []
@@ -297,7 +295,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _version(distribution: str) -> str | None:
+def _find_version(distribution: str) -> str | None:
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:

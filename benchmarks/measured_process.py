@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks.harness import CHECKOUT
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens at."""
+def find_free_ports(count: int) -> list[int]:
+    """Return TCP ports of 127.0.0.1 that are free."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     found = [one.getsockname()[1] for one in sockets]
     for one in sockets:
@@ -24,8 +24,8 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
-    """The variables that torchrun gives a rank, with gloo on loopback and one thread."""
+def make_rank_env(rank: int, world: int, port: int) -> dict[str, str]:
+    """Return the variables that torchrun gives a rank, with gloo on loopback and one thread."""
     return {
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
@@ -40,8 +40,8 @@ def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
 
 
 @contextmanager
-def emulator(state: Path) -> Iterator[tuple[subprocess.Popen, dict[str, str]]]:
-    """``trainyard emulator`` over that state, and the variables that lead there; Ctrl-C ends it."""
+def run_emulator(state: Path) -> Iterator[tuple[subprocess.Popen, dict[str, str]]]:
+    """Run ``trainyard emulator``; yield its process and the variables for its clients."""
     command = [sys.executable, "-m", "trainyard", "emulator", "--state", str(state)]
     own, out = {**os.environ, "COLUMNS": "500"}, subprocess.PIPE
     process = subprocess.Popen(
@@ -49,32 +49,32 @@ def emulator(state: Path) -> Iterator[tuple[subprocess.Popen, dict[str, str]]]:
     )
     assert process.stdout is not None  # it was asked for
     try:
-        told = {}
+        variables = {}
         for line in process.stdout:
             if line.startswith("export "):
                 [_, pair] = shlex.split(line)
-                name, _, told[name] = pair.partition("=")
+                name, _, variables[name] = pair.partition("=")
             elif line.startswith("emulator on "):
                 break
         else:
             raise RuntimeError(f"the emulator ended with {process.wait()}")
         threading.Thread(target=list, args=(process.stdout,), daemon=True).start()  # no pipe fills
-        yield process, told
+        yield process, variables
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(60)
 
 
-def client(told: Mapping[str, str], service: str, **config: Any) -> Any:
-    """A client of the AWS that the variables lead to; a lost request is not hidden by a retry."""
+def create_boto_client(environment: Mapping[str, str], service: str, **config: Any) -> Any:
+    """Return a boto client of the AWS that the variables lead to; it does not retry."""
     import botocore.session  # not in the ranks that import this module
     from botocore.config import Config
 
     return botocore.session.Session().create_client(
         service,
-        region_name=told["AWS_REGION"],
-        endpoint_url=told["AWS_ENDPOINT_URL"],
-        aws_access_key_id=told["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=told["AWS_SECRET_ACCESS_KEY"],
+        region_name=environment["AWS_REGION"],
+        endpoint_url=environment["AWS_ENDPOINT_URL"],
+        aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
         config=Config(retries={"total_max_attempts": 1}, **config),
     )

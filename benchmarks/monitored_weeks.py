@@ -1,4 +1,4 @@
-"""Draw a baseline and a week of ten features, and answers with their truths; by NumPy alone.
+"""Draw a baseline and a week of ten features, and answers with their truths, by NumPy alone.
 
 python -m benchmarks.monitored_weeks WEEKS BASELINE SIZE DRIFT
 prints what Evidently names in each week, with its defaults, in a Python that has it
@@ -10,8 +10,8 @@ import sys
 import numpy as np
 
 DRIFTED = ("amount", "carrier")
-"""Features that drift, where there is drift: by half a standard deviation; one value from 18 to
-40 %."""
+"""Features that drift: the first by half a standard deviation, the second by one value, whose
+share grows from 18 to 40 %."""
 CATEGORIES = {"carrier": 8, "country": 60, "device": 3, "product": 400}
 """Category → its number of values, of frequencies as 1 / rank."""
 Columns = dict[str, np.ndarray]
@@ -23,18 +23,18 @@ FAULTS = {
 """Fault of what sends a week's requests → the feature that it changes."""
 
 
-def draw(seed: int, sizes: tuple[int, int], drift: bool) -> tuple[Columns, Columns]:
-    """Return baseline and week: feature → object array of so many floats or texts; None: missing.
+def draw_weeks(seed: int, sizes: tuple[int, int], drift: bool) -> tuple[Columns, Columns]:
+    """Draw baseline and week: feature → object array of floats or texts, None where missing.
 
     Args:
-        sizes: numbers of requests.
+        sizes: numbers of requests of both.
     """
     random = np.random.default_rng((seed, drift))
-    return _requests(random, sizes[0], False), _requests(random, sizes[1], drift)
+    return _draw_requests(random, sizes[0], False), _draw_requests(random, sizes[1], drift)
 
 
-def spoil(columns: Columns, fault: str, seed: int) -> Columns:
-    """Return a week's features with one of ``FAULTS``."""
+def inject_fault(columns: Columns, fault: str, seed: int) -> Columns:
+    """Return a week's features with a fault of what sends the requests, one of ``FAULTS``."""
     name = FAULTS[fault]
     values = columns[name].copy()
     share = np.random.default_rng((seed, 13)).random(len(values))
@@ -47,7 +47,7 @@ def spoil(columns: Columns, fault: str, seed: int) -> Columns:
     return {**columns, name: values}
 
 
-def _requests(random: np.random.Generator, size: int, drift: bool) -> Columns:
+def _draw_requests(random: np.random.Generator, size: int, drift: bool) -> Columns:
     shared = random.normal(size=size)  # three features depend on each other
     found: Columns = {
         "amount": random.normal(size=size) + 0.5 * drift,
@@ -68,15 +68,15 @@ def _requests(random: np.random.Generator, size: int, drift: bool) -> Columns:
     return columns
 
 
-def answers(
+def draw_answers(
     seed: int, size: int, worse: bool, groups: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Draw probabilities of a calibrated model, their truths, and the group of each.
 
     Args:
-        worse: the log-odds of the truths are off by a normal of deviation 2.
+        worse: adds a normal of deviation 2 to the log-odds of the truths.
         groups: number of groups whose truths have a common normal part in their log-odds, of
-            deviation 0.5, which the model does not know; None: each truth on its own.
+            deviation 0.5, which the model does not know; None: truths are independent.
     """
     random = np.random.default_rng((seed, worse, 7))
     odds = random.normal(-1, 1.2, size)
@@ -86,14 +86,14 @@ def answers(
     return 1 / (1 + np.exp(-odds)), (random.random(size) * (1 + np.exp(-true)) < 1) * 1.0, names
 
 
-def evidently_names(seed: int, sizes: tuple[int, int], drift: bool) -> list[str]:
+def list_evidently_drifts(seed: int, sizes: tuple[int, int], drift: bool) -> list[str]:
     """Return the columns that Evidently calls drifted."""
     import pandas as pd
     from evidently import DataDefinition, Dataset, Report
     from evidently.presets import DataDriftPreset
 
     both = []
-    for columns in draw(seed, sizes, drift):
+    for columns in draw_weeks(seed, sizes, drift):
         numbers = [name for name in columns if name not in CATEGORIES]
         frame = pd.DataFrame(columns).astype(dict.fromkeys(numbers, float))
         definition = DataDefinition(numerical_columns=numbers, categorical_columns=[*CATEGORIES])
@@ -107,4 +107,4 @@ def evidently_names(seed: int, sizes: tuple[int, int], drift: bool) -> list[str]
 if __name__ == "__main__":
     weeks, baseline, size, drift = map(int, sys.argv[1:])
     for seed in range(weeks):
-        print(",".join(evidently_names(seed, (baseline, size), bool(drift))), flush=True)
+        print(",".join(list_evidently_drifts(seed, (baseline, size), bool(drift))), flush=True)

@@ -18,8 +18,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.harness import CHECKOUT, rate, show_table, steps_of
-from benchmarks.monitored_weeks import CATEGORIES, DRIFTED, FAULTS, answers, draw, spoil
+from benchmarks import monitored_weeks
+from benchmarks.harness import CHECKOUT, compute_rate, show_table, track_steps
+from benchmarks.monitored_weeks import CATEGORIES, DRIFTED, FAULTS
 from pipelines.endpoint.answer_quality import OF_TRUTHS, RecordedQuality, compute_quality_change
 from pipelines.endpoint.drift import Change, compare_columns
 from training.scores import compute_standard_error
@@ -39,7 +40,7 @@ BY = ("monitor", "its tests alone", "with truths")
 def name_drifted_features(
     sides: Sequence[dict], *also: Change, least_psi: float = LEAST_PSI
 ) -> set[str]:
-    """Return the features that are called drifted between both sides, and what else is given."""
+    """Return the features that drifted between both sides; ``also``: changes to judge with them."""
     before, now = (
         {name: [None if value is None else str(value) for value in values]
          for name, values in one.items()}
@@ -50,57 +51,57 @@ def name_drifted_features(
     return {one.feature for one in found if one.has_drifted}
 
 
-def by(who: str, seed: int, sizes: tuple[int, int], drift: bool) -> set[str]:
-    """Return what is named in a week."""
-    also = [quality(seed, INDEPENDENT, drift)] if who == "with truths" else []
+def name_week_features(who: str, seed: int, sizes: tuple[int, int], drift: bool) -> set[str]:
+    """Return the features that ``who``, one of ``BY``, names in a simulated week."""
+    also = [draw_change(seed, INDEPENDENT, drift)] if who == "with truths" else []
     least = 0.0 if who == "its tests alone" else LEAST_PSI
-    return name_drifted_features(draw(seed, sizes, drift), *also, least_psi=least)
+    return name_drifted_features(
+        monitored_weeks.draw_weeks(seed, sizes, drift), *also, least_psi=least
+    )
 
 
-def quality(seed: int, kind: str, worse: bool) -> Change:
-    """Return the metric's change in a week; evaluation and week are drawn anew."""
+def draw_change(seed: int, kind: str, worse: bool) -> Change:
+    """Draw an evaluation and a week; return the metric's change between them."""
     before, now = DEPENDENCE[kind]
-    losses, names = _losses(2 * seed, EVALUATED, False, before)
+    losses, names = _draw_losses(2 * seed, EVALUATED, False, before)
     pulls = (losses - losses.mean()) / len(losses)
     if names is not None:
         pulls = np.bincount(names, pulls)
     record = RecordedQuality("v", METRIC, True, float(losses.mean()), compute_standard_error(pulls))
-    losses, names = _losses(2 * seed + 1, ANSWERED, worse, now)
+    losses, names = _draw_losses(2 * seed + 1, ANSWERED, worse, now)
     return compute_quality_change(losses, None if names is None else [*names], record)
 
 
-def _losses(
+def _draw_losses(
     seed: int, size: int, worse: bool, groups: int | None
 ) -> tuple[np.ndarray, np.ndarray | None]:
-    probability, truth, names = answers(seed, size, worse, groups)
+    probability, truth, names = monitored_weeks.draw_answers(seed, size, worse, groups)
     return OF_TRUTHS[METRIC](probability, truth), names
 
 
-def evidently(python: Path, weeks: int, sizes: tuple[int, int], drift: bool) -> list[set[str]]:
-    """Return what Evidently names in each week."""
-    command = [python, "-W", "ignore", "-m", "benchmarks.monitored_weeks", weeks, *sizes,
-               int(drift)]  # fmt: skip
-    done = subprocess.run(
-        [*map(str, command)], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return [set(filter(None, line.split(","))) for line in done.stdout.splitlines()]
+def run_evidently(python: Path, weeks: int, sizes: tuple[int, int], drift: bool) -> list[set[str]]:
+    """Return the features that Evidently names in each week."""
+    numbers = map(str, (weeks, *sizes, int(drift)))
+    command = [str(python), "-W", "ignore", "-m", "benchmarks.monitored_weeks", *numbers]
+    output = subprocess.check_output(command, cwd=CHECKOUT, text=True)
+    return [set(filter(None, line.split(","))) for line in output.splitlines()]
 
 
-def weeks_table(weeks: int, drifted: int, peer: Path | None, peer_weeks: int) -> list[str]:
-    """Show what is named in weeks without and with drift; return what is wrong."""
+def show_weeks(weeks: int, drifted: int, peer: Path | None, peer_weeks: int) -> list[str]:
+    """Print how often drift is named in weeks without and with it; return what is wrong."""
     rows, wrong = [], []
     whose = (*BY, "Evidently") if peer else BY
-    for sizes, who in steps_of("weeks", [(s, w) for s in SIZES for w in whose]):
+    for sizes, who in track_steps("weeks", [(s, w) for s in SIZES for w in whose]):
         if peer and who == "Evidently":
-            calm, moved = (evidently(peer, peer_weeks, sizes, drift) for drift in (False, True))
+            calm, moved = (run_evidently(peer, peer_weeks, sizes, drift) for drift in (False, True))
         else:
-            calm = [by(who, seed, sizes, False) for seed in range(weeks)]
-            moved = [by(who, seed, sizes, True) for seed in range(drifted)]
-        alarms = rate([bool(names) for names in calm])
+            calm = [name_week_features(who, seed, sizes, False) for seed in range(weeks)]
+            moved = [name_week_features(who, seed, sizes, True) for seed in range(drifted)]
+        alarms = compute_rate([bool(names) for names in calm])
         if who in ("monitor", "with truths") and alarms.high > ERROR + 0.01:
             wrong.append(f"{who}: too many alarms")
-        alone = rate([names - {METRIC} == {*DRIFTED} for names in moved])
-        both = rate([names >= {*DRIFTED} for names in moved])
+        alone = compute_rate([names - {METRIC} == {*DRIFTED} for names in moved])
+        both = compute_rate([names >= {*DRIFTED} for names in moved])
         shares = (one.text(0.01, 1) for one in (alarms, alone, both))
         rows.append(("{:,}, {:,}".format(*sizes), who, *shares))
     columns = ("requests", "by", "false alarms, % (95 %)", "the two alone", "the two")
@@ -108,12 +109,12 @@ def weeks_table(weeks: int, drifted: int, peer: Path | None, peer_weeks: int) ->
     return wrong
 
 
-def truths_table(weeks: int, worse_weeks: int) -> list[str]:
-    """Show how often the metric is called worse; return what is wrong."""
+def show_truths(weeks: int, drifted: int) -> list[str]:
+    """Print how often the metric is called worse; return what is wrong."""
     rows, wrong = [], []
-    for kind in steps_of("truths", DEPENDENCE):
-        calm = rate([quality(seed, kind, False).p_value <= ERROR for seed in range(weeks)])
-        worse = rate([quality(seed, kind, True).p_value <= ERROR for seed in range(worse_weeks)])
+    for kind in track_steps("truths", DEPENDENCE):
+        calm = compute_rate([draw_change(n, kind, False).p_value <= ERROR for n in range(weeks)])
+        worse = compute_rate([draw_change(n, kind, True).p_value <= ERROR for n in range(drifted)])
         if calm.high > ERROR + 0.01:
             wrong.append(f"truths {kind}: too many alarms")
         rows.append((kind, calm.text(0.01, 1), worse.text(0.01, 1)))
@@ -121,16 +122,17 @@ def truths_table(weeks: int, worse_weeks: int) -> list[str]:
     return wrong
 
 
-def faults_table(weeks: int) -> list[str]:
-    """Show how often a fault of what sends the requests is named; return what is wrong."""
+def show_faults(weeks: int) -> list[str]:
+    """Print how often a fault of what sends the requests is named; return what is wrong."""
     rows, wrong = [], []
-    for sizes, fault in steps_of("faults", [(s, f) for s in SIZES for f in FAULTS]):
-        sides = [draw(seed, sizes, False) for seed in range(weeks)]
-        found = [
-            name_drifted_features((a, spoil(b, fault, seed))) for seed, (a, b) in enumerate(sides)
+    for sizes, fault in track_steps("faults", [(s, f) for s in SIZES for f in FAULTS]):
+        sides = [monitored_weeks.draw_weeks(seed, sizes, False) for seed in range(weeks)]
+        spoiled = [
+            (a, monitored_weeks.inject_fault(b, fault, seed)) for seed, (a, b) in enumerate(sides)
         ]
-        seen = rate([FAULTS[fault] in names for names in found])
-        alone = rate([names == {FAULTS[fault]} for names in found])
+        found = [*map(name_drifted_features, spoiled)]
+        seen = compute_rate([FAULTS[fault] in names for names in found])
+        alone = compute_rate([names == {FAULTS[fault]} for names in found])
         if seen.median < POWER:
             wrong.append(f"{fault}: not named")
         cells = (seen.text(0.01, 1), alone.text(0.01, 1))
@@ -143,13 +145,13 @@ def main(
     weeks: Annotated[int, typer.Option(help="Number without drift.")] = 1000,
     drifted: Annotated[int, typer.Option(help="Number with drift.")] = 200,
     peer: Annotated[
-        Path | None, typer.Option("--evidently", help="Python that has Evidently.")
+        Path | None, typer.Option("--run_evidently", help="Python that has Evidently.")
     ] = None,
     peer_weeks: Annotated[int, typer.Option(help="Number of each kind that it sees.")] = 20,
 ) -> None:
     """Simulate weeks; exit 1 if an alarm is too frequent, or a fault is not named."""
-    wrong = weeks_table(weeks, drifted, peer, peer_weeks)
-    wrong += truths_table(weeks, drifted) + faults_table(drifted)
+    wrong = show_weeks(weeks, drifted, peer, peer_weeks)
+    wrong += show_truths(weeks, drifted) + show_faults(drifted)
     print("\n".join(wrong))
     raise typer.Exit(1 if wrong else 0)
 

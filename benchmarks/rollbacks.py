@@ -15,17 +15,17 @@ from typing import Annotated
 import typer
 from scipy.stats import norm
 
-from benchmarks.harness import rate, show_table, steps_of
+from benchmarks.harness import compute_rate, show_table, track_steps
 from pipelines.endpoint.rollout import ErrorTest, MeanTest
 
 LEVEL, BASE, AT_ONCE = 0.05, 0.02, 50
-"""Probability of a false roll-back; the serving model's share of errors; requests of a look."""
+"""Probability of a false roll-back; the serving model's error rate; requests between two looks."""
 EFFECTS = (0.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
 """Standard errors of the difference, over the whole traffic."""
 KINDS = ("errors", "answers")
 
 
-def rolled_back(kind: str, effect: float, traffic: int, draw: random.Random) -> int | None:
+def simulate_canary(kind: str, effect: float, traffic: int, draw: random.Random) -> int | None:
     """Return after how many requests a worse canary is rolled back; None for never."""
     half = traffic / 2
     worse = BASE + effect * math.sqrt(2 * BASE * (1 - BASE) / half)
@@ -51,21 +51,21 @@ def main(
 ) -> None:
     """Simulate roll-backs."""
     draw, curves, rows = random.Random(0), {}, []
-    for kind, effect in steps_of("canaries", [(k, e) for k in KINDS for e in EFFECTS]):
-        found = [rolled_back(kind, effect, traffic, draw) for _ in range(trials)]
+    for kind, effect in track_steps("canaries", [(k, e) for k in KINDS for e in EFFECTS]):
+        found = [simulate_canary(kind, effect, traffic, draw) for _ in range(trials)]
         ends = curves[kind, effect] = sorted(one for one in found if one)
         best = norm.cdf(effect - norm.ppf(1 - LEVEL))  # of a one-sided test that looks once
         median = str(ends[len(ends) // 2]) if ends else ""
-        share = rate([one is not None for one in found]).text(0.01, 1)
+        share = compute_rate([one is not None for one in found]).text(0.01, 1)
         rows.append((kind, f"{effect:g}", share, f"{best:.1%}", median))
     columns = ("worse in", "by standard errors", "rolled back, % (95 %)", "one look, best",
                "median requests to it")  # fmt: skip
     show_table(columns, rows)
     if plot:
-        _draw(curves, trials, traffic, plot)
+        _plot_curves(curves, trials, traffic, plot)
 
 
-def _draw(curves: dict, trials: int, traffic: int, path: Path) -> None:
+def _plot_curves(curves: dict, trials: int, traffic: int, path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, len(KINDS), figsize=(10, 4), sharey=True, layout="constrained")

@@ -3,9 +3,9 @@
 python -m benchmarks.s3tests CHECKOUT
 
 CHECKOUT is a checkout of github.com/ceph/s3-tests. Its tests run in an environment of their own,
-against a fresh emulator. Those of the core groups are chosen by the rule of ``choose``; a test is
-``refused`` when an answer that it got was a 501, and ``wrong`` when it failed without one. Exit
-status 1 when one is wrong that ``ARGUED`` does not argue.
+against a fresh emulator; by default only those of the core groups. A test is ``refused`` when an
+answer that it got was a 501, and ``wrong`` when it failed without one. Exit status 1 when one is
+wrong that ``ARGUED`` does not argue.
 """
 
 import ast
@@ -23,7 +23,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from benchmarks.harness import JsonFile, keep, show_outcomes
+from benchmarks.harness import JsonFile, show_outcomes, write_json
 from trainyard.emulator.server import Endpoint, serve_emulator
 
 ARGUED = {
@@ -61,52 +61,55 @@ _OTHERS = re.compile("get_(unauthenticated|alt|tenant|iam|svc)")  # clients: the
 
 
 def main(
-    checkout: Annotated[Path, typer.Argument(help="A checkout of ceph/s3-tests.")],
-    only: Annotated[str, typer.Option("-k", help="Only tests with this in their names.")] = "",
+    checkout: Annotated[Path, typer.Argument(help="A checkout of ceph/s3-parse_tests.")],
+    only: Annotated[
+        str, typer.Option("-k", help="Only parse_tests with this in their names.")
+    ] = "",
     every: Annotated[bool, typer.Option(help="Not only the core groups.")] = False,
     json_file: JsonFile = None,
 ) -> None:
     """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
     source = (checkout / FILE).read_text()
-    names = [name for name in (tests(source) if every else choose(source)) if only in name]
+    known = parse_tests(source) if every else choose_core_tests(source)
+    names = [name for name in known if only in name]
     if not names:
         raise SystemExit(f"{checkout / FILE}: no test is chosen")
-    found = run(checkout, names)
+    found = run_tests(checkout, names)
     show_outcomes(found, [*GROUPS, ""] if every else [*GROUPS], OUTCOMES)
-    keep(json_file, found)
+    write_json(json_file, found)
     raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
 
 
-def tests(source: str) -> dict[str, ast.FunctionDef]:
-    """Return every test of the file by its name."""
+def parse_tests(source: str) -> dict[str, ast.FunctionDef]:
+    """Return name → function of every test in the file's source."""
     found = [f for f in ast.parse(source).body if isinstance(f, ast.FunctionDef)]
     return {f.name: f for f in found if f.name.startswith("test_")}
 
 
-def choose(source: str) -> list[str]:
-    """Those of the core groups: of what S3 in general is, and one account can ask with its key."""
+def choose_core_tests(source: str) -> list[str]:
+    """Return the tests of the core groups: S3 in general, by one account with its key."""
     chosen, lines = [], source.splitlines()
-    for name, test in tests(source).items():
+    for name, test in parse_tests(source).items():
         marks = set(re.findall(r"mark\.(\w+)", " ".join(map(ast.unparse, test.decorator_list))))
         other = _OTHERS.search("\n".join(lines[test.lineno - 1 : test.end_lineno]))
-        if group_of(name) and not marks & _MARKS and not _SUBJECTS.search(name) and not other:
+        if find_group(name) and not marks & _MARKS and not _SUBJECTS.search(name) and not other:
             chosen.append(name)
     return chosen
 
 
-def group_of(name: str) -> str:
-    """An empty text for a test of none."""
+def find_group(name: str) -> str:
+    """Return the group of a test; an empty text if it is in none."""
     return next((group for group, words in GROUPS.items() if re.search(words, name)), "")
 
 
-def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
-    """``test``, ``group``, ``outcome`` and ``why`` of each, in their order."""
+def run_tests(checkout: Path, names: list[str]) -> list[dict[str, str]]:
+    """Run the tests; return ``test``, ``group``, ``outcome`` and ``why`` of each, in this order."""
     with tempfile.TemporaryDirectory(prefix="s3-tests-") as folder:
         here = Path(folder)
-        python = _environment(here / "environment")
+        python = _create_environment(here / "environment")
         (here / "s3_results.py").write_text(_PLUGIN)
         with serve_emulator(here / "aws") as endpoint:
-            _configure(checkout, endpoint, here / "s3.conf")
+            _write_configuration(checkout, endpoint, here / "s3.conf")
             command = [str(python), "-m", "pytest", "-q", "-p", "s3_results", "--tb=no"]
             command += ["-p", "no:cacheprovider", "--timeout=120", f"--rootdir={checkout}"]
             environment = {
@@ -116,10 +119,8 @@ def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
                 "PYTHONPATH": folder,
                 "AWS_EC2_METADATA_DISABLED": "true",
             }
-            files = [f"{FILE}::{name}" for name in names]
-            subprocess.run(
-                command + files, cwd=checkout, env=environment, stdout=sys.stderr, check=False
-            )
+            command += [f"{FILE}::{name}" for name in names]
+            subprocess.run(command, cwd=checkout, env=environment, stdout=sys.stderr, check=False)
         results = here / "results.jsonl"
         lines = results.read_text().splitlines() if results.exists() else []
     raw = {each["test"]: each for each in map(json.loads, lines)}
@@ -127,8 +128,8 @@ def run(checkout: Path, names: list[str]) -> list[dict[str, str]]:
 
 
 def judge_outcome(name: str, raw: dict | None) -> dict[str, str]:
-    """``raw`` is the plugin's line: whether the test passed, the 501s it got, and how it failed."""
-    one = {"test": name, "group": group_of(name)}
+    """Return a test's outcome; ``raw``: the plugin's line, None if the test did not run."""
+    one = {"test": name, "group": find_group(name)}
     if raw is None:
         return one | {"outcome": "wrong", "why": "It did not run: see pytest's own output."}
     if raw["passed"]:
@@ -172,16 +173,16 @@ def pytest_runtest_makereport(item, call):
 '''
 
 
-def _environment(folder: Path) -> Path:
-    """Its Python: what the tests need is not what the emulator has."""
+def _create_environment(folder: Path) -> Path:
+    """Create a virtual environment with what the tests need; return its Python."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     subprocess.run([python, "-m", "pip", "install", "-q", *INSTALLED], check=True)
     return python
 
 
-def _configure(checkout: Path, endpoint: Endpoint, target: Path) -> None:
-    """The suite's own sample, with the emulator's address and the one key that it has."""
+def _write_configuration(checkout: Path, endpoint: Endpoint, target: Path) -> None:
+    """Write the suite's own sample with the emulator's address and its one key."""
     sample = configparser.RawConfigParser()
     sample.read(checkout / "s3tests.conf.SAMPLE")
     host, _, port = endpoint.url.removeprefix("http://").partition(":")

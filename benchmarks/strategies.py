@@ -16,7 +16,7 @@ from typing import Any
 
 import typer
 
-from benchmarks.harness import JsonFile, keep, show_table, steps_of
+from benchmarks.harness import JsonFile, show_table, track_steps, write_json
 from tests.fakes import launch
 from tests.training import worlds
 from tests.training.strategies.cases import (
@@ -32,7 +32,7 @@ from tests.training.trainings import losses
 
 COMPILING = 900  # seconds that a training may take which compiles on busy cores
 CURVES = {"losses": "loss", "validation_losses": "validation_loss"}
-"""A curve's name here → in the training's history."""
+"""Name of a curve → its key in the training's history."""
 Curves = dict[str, dict[int, float]]
 
 
@@ -46,14 +46,14 @@ def main(
     """Train each layout, and print how far its losses are from one process's."""
     settings = SETTINGS | {"precision": precision, "max_steps": steps}
     rows, found, wrong = [], {}, []
-    for layout, curves in train_layouts(layouts(only, precision), settings):
+    for layout, curves in train_layouts(choose_layouts(only, precision), settings):
         if "failed" in curves:
             wrong.append(f"{layout} failed: {curves['failed']}")
             if layout == "single":  # nothing to hold the others to
                 break
             continue
         found[layout] = curves
-        until, *apart = differences(curves, found["single"])
+        until, *apart = compare_curves(curves, found["single"])
         shown = [f"{one:.1e}" for one in apart]
         rows.append((layout, CASES[layout][0], *shown, f"to step {until}" if until else ""))
         if max(apart) > TOLERANCE[precision]:
@@ -63,15 +63,15 @@ def main(
     limit = TOLERANCE[precision]
     print(f"largest relative difference {worst:.1e}, {precision}, {steps} steps; limit {limit:.0e}")
     print("\n".join(wrong))
-    keep(json_file, {"setting": settings, "curves": found})
+    write_json(json_file, {"setting": settings, "curves": found})
     if golden:
         kept = {key: found["single"][key] for key in CURVES}
         GOLDEN.write_text(json.dumps(kept, indent=1) + "\n")
     raise typer.Exit(bool(wrong))
 
 
-def layouts(only: str, precision: str) -> list[str]:
-    """The layouts that are asked for, one process first.
+def choose_layouts(only: str, precision: str) -> list[str]:
+    """Return the layouts whose name contains ``only``, one process first.
 
     DeepSpeed's weights are float32, and it scales float16's losses by itself.
     """
@@ -80,11 +80,11 @@ def layouts(only: str, precision: str) -> list[str]:
 
 
 def train_layouts(names: list[str], settings: Mapping[str, Any]) -> Iterator[tuple[str, Curves]]:
-    """Each layout with its curves (losses by step), or why it ``failed``."""
+    """Train each layout; yield its name and its curves (losses by step), or why it ``failed``."""
     with tempfile.TemporaryDirectory() as scratch:
         data = Path(scratch) / "data"
         write_data(data)
-        for layout in steps_of("layouts", names):
+        for layout in track_steps("layouts", names):
             root, (world, differs) = container(data, Path(scratch) / "root"), CASES[layout]
             began, given, why = time.perf_counter(), {**settings, **differs}, ""
             try:
@@ -94,30 +94,31 @@ def train_layouts(names: list[str], settings: Mapping[str, Any]) -> Iterator[tup
                     worlds.train_each({root: given}, world, seconds=COMPILING)
             except AssertionError as error:
                 why = str(error)
-            yield layout, read(root, why) | {"seconds": time.perf_counter() - began}
+            yield layout, read_curves(root, why) | {"seconds": time.perf_counter() - began}
             root.rename(Path(scratch) / f"done-{time.monotonic_ns()}")
 
 
-def read(root: Path, why: str) -> dict[str, Any]:
+def read_curves(root: Path, why: str) -> dict[str, Any]:
     """Return the curves of a training that ended in a folder; ``why``: cause of its failure."""
     if not (root / "model/history.jsonl").is_file():
-        return {"failed": reason(root) or why or "it did not end"}
+        return {"failed": find_failure_reason(root) or why or "it did not end"}
     found = {key: losses(root, line) for key, line in CURVES.items()}
     return found | {"skipped": losses(root, "skipped_steps")}
 
 
-def reason(root: Path) -> str:
-    """What a training has left of why it failed; or the last line of rank 0."""
+def find_failure_reason(root: Path) -> str:
+    """Return why a training failed: the last line of its failure file, or of rank 0's log."""
     for place in (root / "output/failure", root / "rank-0.log"):
         if place.is_file() and (lines := place.read_text().splitlines()):
             return lines[-1]
     return ""
 
 
-def differences(mine: Curves, single: Curves) -> tuple[int | None, float, float]:
-    """The first step that only one of two trainings left out (float16; None: there is none), and
-    the largest relative differences of losses and validation losses that are shaped by the updates
-    before it: a validation comes after its step's update, a loss before it.
+def compare_curves(mine: Curves, single: Curves) -> tuple[int | None, float, float]:
+    """Return the first step that only one training skipped, and the largest relative differences.
+
+    Only float16 skips steps (None: neither did). The differences are of losses and of validation
+    losses that the updates before that step shape: a validation comes after its step's update.
     """
     left_out = [one["skipped"] for one in (mine, single)]
     steps = {*left_out[0], *left_out[1]}
@@ -125,10 +126,8 @@ def differences(mine: Curves, single: Curves) -> tuple[int | None, float, float]
     until = min(parted, default=None)
     found = []
     for key, after in zip(CURVES, (False, True), strict=True):
-        both = [
-            {n: x for n, x in one[key].items() if until is None or n + after <= until}
-            for one in (mine, single)
-        ]
+        both = [{n: x for n, x in one[key].items() if until is None or n + after <= until}
+                for one in (mine, single)]  # fmt: skip
         found.append(distance(*both) if both[0] else 0.0)
     return until, found[0], found[1]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from benchmarks.measured_process import client
+from benchmarks.measured_process import create_boto_client
 
 Request = Callable[[int], Mapping[str, Any]]
 """Number of a request, from 0 → its arguments of InvokeEndpoint, beside the endpoint's name."""
@@ -64,7 +64,7 @@ class Load:
         return [one.lost for one in self.ended if one.lost]
 
     def _ask(self) -> None:
-        runtime = client(self._told, "sagemaker-runtime")
+        runtime = create_boto_client(self._told, "sagemaker-runtime")
         while not self._stop.is_set():
             self.ended.append(self._once(runtime, next(self._numbers)))
             self._stop.wait(self._pause)

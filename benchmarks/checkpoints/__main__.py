@@ -8,6 +8,7 @@ with 1 when a tensor came back wrong, or a rank of ours read more than 1.1 times
 the metadata.
 """
 
+import itertools
 import shutil
 import statistics
 import tempfile
@@ -17,22 +18,22 @@ from typing import Any
 
 import typer
 
-from benchmarks.checkpoints.session import Act, session
-from benchmarks.harness import Figure, JsonFile, keep, show_table, steps_of
+from benchmarks.checkpoints.session import Act, run_acts
+from benchmarks.harness import Figure, JsonFile, show_table, track_steps, write_json
 
 GB, MB = 1e9, 1e6
 NEAR = 1.1
-"""Times its shard, beside the metadata: what a rank may read of a checkpoint."""
+"""What a rank may read of a checkpoint beside the metadata, over the size of its shard."""
 SAVES = {"ours": 2, "DCP": 1, "DCP async": 2}
 RESHARDED = ((4, 2), (2, 8))
-"""Ranks that save and ranks that resume."""
+"""(number of ranks that save, number of ranks that resume)."""
 COSTS = {"read": "bytes read on resume", "load_cpu": "CPU of a resume", "save_cpu": "CPU of a save",
          "stall": "stall, wall", "stall_cpu": "stall, CPU"}  # fmt: skip
 Row = dict[str, Any]
 
 
-def row_of(act: Act, ranks: Sequence[Row]) -> Row:
-    """An act's costs: medians over the ranks, and what the rank read that read most."""
+def summarize_act(act: Act, ranks: Sequence[Row]) -> Row:
+    """Return an act's table row: median costs over the ranks, and the most bytes any rank read."""
     row: Row = {"whose": act.contender, "ranks": len(ranks), "model": ranks[0]["model"]}
     if ranks[0]["saves"]:
         last = [one["saves"][-1] for one in ranks]
@@ -49,12 +50,12 @@ def row_of(act: Act, ranks: Sequence[Row]) -> Row:
 
 
 def measure_acts(scratch: Path, world: int, acts: list[Act]) -> list[Row]:
-    """A row for each act, after each contender has done the same with next to nothing."""
+    """Run the acts on ``world`` ranks, after tiny ones that warm up; return their rows."""
     warm = scratch / "warm"
     first = [Act(name, warm / name, 1e6, 1e5, 1, loads=True) for name in SAVES]
-    found = session(scratch, world, [*first, *acts])[len(first) :]
+    found = run_acts(scratch, world, [*first, *acts])[len(first) :]
     shutil.rmtree(warm)
-    return [row_of(act, ranks) for act, ranks in zip(acts, found, strict=True)]
+    return [summarize_act(act, ranks) for act, ranks in zip(acts, found, strict=True)]
 
 
 def main(
@@ -71,41 +72,40 @@ def main(
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        cases = [
-            (size, world, turn) for size in sizes for world in counts for turn in range(rounds)
-        ]
-        for size, world, turn in steps_of("bytes, ranks, round", cases):
+        cases = itertools.product(sizes, counts, range(rounds))
+        for size, world, turn in track_steps("bytes, ranks, round", cases):
             order = [*SAVES][turn % len(SAVES) :] + [*SAVES][: turn % len(SAVES)]
             acts = [Act(one, place / one, size, weight, SAVES[one], loads=True, removes=True)
                     for one in order]  # fmt: skip
             rows += measure_acts(place, world, acts)
-        for before, after in steps_of("ranks that save and resume", resharded):
+        for before, after in track_steps("ranks that save and resume", resharded):
             names = ["ours", "DCP"]  # DCP async reads what DCP writes
             saved = [Act(one, place / one, min(sizes), weight, 1) for one in names]
             measure_acts(place, before, saved)
             acts = [Act(one, place / one, min(sizes), weight, loads=True, removes=True)
                     for one in names]  # fmt: skip
             rows += [row | {"before": before} for row in measure_acts(place, after, acts)]
-    show(rows)
-    keep(json_file, rows)
+    show_rows(rows)
+    write_json(json_file, rows)
     raise typer.Exit(is_wrong(rows))
 
 
 def is_wrong(rows: Sequence[Row]) -> bool:
+    """Return whether a tensor came back wrong, or a rank of ours read more than its limit."""
     ours = [row["over_shard"] for row in rows if row["whose"] == "ours"]
     return not all(row["right"] for row in rows) or max(ours) > NEAR
 
 
-def ratios(rows: Sequence[Row], what: str, peer: str) -> Figure:
-    """Ours over a peer's, case by case and round by round; equal cases in their order."""
-    sides = [[row for row in rows if row["whose"] == whose and what in row and "before" not in row]
+def compute_ratios(rows: Sequence[Row], cost: str, peer: str) -> Figure:
+    """Return our cost over a peer's for each case and round; ``cost``: its key in a row."""
+    sides = [[row for row in rows if row["whose"] == whose and cost in row and "before" not in row]
              for whose in ("ours", peer)]  # fmt: skip
     keyed = [sorted(side, key=lambda row: (row["model"], row["ranks"])) for side in sides]
-    return Figure(tuple(mine[what] / its[what] for mine, its in zip(*keyed, strict=True)))
+    return Figure(tuple(mine[cost] / its[cost] for mine, its in zip(*keyed, strict=True)))
 
 
-def show(rows: Sequence[Row]) -> None:
-    """A row for each act, and how ours compare with torch's."""
+def show_rows(rows: Sequence[Row]) -> None:
+    """Print a row for each act, and the ratios of our costs to those of torch's DCP."""
     names = ("over_shard", "load_cpu", "save_cpu", "stall", "stall_cpu")
     cells = [
         (f"{row['model'] / GB:.2f}", f"{row.get('before', '')} {row['ranks']}", row["whose"],
@@ -116,9 +116,9 @@ def show(rows: Sequence[Row]) -> None:
     columns = ("GB", "ranks", "whose", "read ÷ shard", "resume CPU s", "save CPU s", "stall s",
                "stall CPU s", "same")  # fmt: skip
     show_table(columns, cells)
-    told = [(title, *(ratios(rows, what, peer).text() for peer in ("DCP", "DCP async")))
+    table = [(title, *(compute_ratios(rows, what, peer).text() for peer in ("DCP", "DCP async")))
             for what, title in COSTS.items()]  # fmt: skip
-    show_table(("ours ÷ theirs: median (smallest–largest)", "DCP", "DCP async"), told)
+    show_table(("ours ÷ theirs: median (smallest–largest)", "DCP", "DCP async"), table)
 
 
 if __name__ == "__main__":

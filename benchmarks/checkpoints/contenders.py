@@ -1,10 +1,10 @@
-"""Trainyard's checkpoints and torch's own (DCP), asked for the same things; and what they save.
+"""Trainyard's checkpoints and torch's own (DCP) behind one interface, and the state they save.
 
 ``TrainingState`` is a training's state without its memory: FSDP's shards of big weights, and
 AdamW's moments. All tensors of a rank lie in one buffer, each a page further than the one before:
 what is saved is as long as a model's state and differs from tensor to tensor, and the memory that
-is measured is that of the checkpoint. An element is a hash of where it lies in the whole tensor and
-of the tensor's number, so ranks of another number know what to expect.
+is measured is that of the checkpoint. An element is a hash of its position in the whole tensor and
+of the tensor's number, so any number of ranks can compute the expected values.
 """
 
 from collections.abc import Callable
@@ -24,20 +24,20 @@ State = dict[str, Tensor]
 
 
 class Contender(Protocol):
-    """Contender of one rank; every rank does the same."""
+    """A way to save and load checkpoints, as one rank uses it; every rank makes the same calls."""
 
     def save(self, step: int, state: State) -> Callable[[], object]:
-        """Begin a save, as a loop does, which goes on then; what is returned waits for it."""
+        """Begin to save the state; return a function that waits until the save is complete."""
 
     def load(self, state: State) -> None:
-        """The newest checkpoint into the state's tensors."""
+        """Load the newest checkpoint into the state's tensors."""
 
     def close(self) -> None:
-        """Give all memory back."""
+        """Free all memory."""
 
 
 class Ours:
-    """Verified by hashes at each load."""
+    """Trainyard's checkpoints, whose hashes are verified at each load."""
 
     def __init__(self, folder: Path, ranks: Ranks) -> None:
         self._checkpoints = Checkpoints(folder, "benchmark", 1, ranks)
@@ -55,7 +55,7 @@ class Ours:
 
 
 class Dcp:
-    """``dcp.save`` and ``dcp.load`` as they are documented; without hashes."""
+    """``dcp.save`` and ``dcp.load`` as they are documented, without hashes."""
 
     def __init__(self, folder: Path, ranks: Ranks) -> None:
         self._folder = folder
@@ -79,7 +79,7 @@ class Dcp:
 
 
 class DcpAsync(Dcp):
-    """``dcp.async_save`` with a stager that keeps its memory for the next save."""
+    """``dcp.async_save`` with a stager that reuses its memory for the next save."""
 
     def __init__(self, folder: Path, ranks: Ranks) -> None:
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
@@ -107,7 +107,7 @@ KINDS = ("model.{}.weight", "optimizer.{}.weight.exp_avg", "optimizer.{}.weight.
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a model: its weights, and the rows of each."""
+    """Size of a model: the number of its weights, and the rows of each."""
 
     weights: int
     rows: int
@@ -115,10 +115,9 @@ class Size:
 
     @classmethod
     def from_byte_counts(cls, model: float, weight: float, parts: int) -> "Size":
-        """The size next to ``model`` bytes of state, in weights of ``weight`` bytes.
+        """Return the size closest to ``model`` bytes of state, in weights of ``weight`` bytes.
 
-        Args:
-            parts: what the rows can be divided by.
+        The number of rows is a multiple of ``parts``.
         """
         rows = max(1, round(weight / (4 * COLUMNS * parts))) * parts
         return cls(max(1, round(model / (len(KINDS) * 4 * COLUMNS * rows))), rows)
@@ -129,7 +128,7 @@ class Size:
 
 
 class TrainingState:
-    """One rank's.
+    """State of a training on one rank.
 
     Attributes:
         tensors: what is saved or resumed.
@@ -137,7 +136,7 @@ class TrainingState:
     """
 
     def __init__(self, size: Size, mesh: DeviceMesh, *, filled: bool) -> None:
-        """``filled``: with the values that are to be saved; else with zeros."""
+        """Create the tensors; ``filled``: with the values to be saved, else with zeros."""
         rank, world = mesh.get_rank(), mesh.size()
         count = size.rows // world * COLUMNS
         self._first = rank * count
@@ -170,8 +169,6 @@ class TrainingState:
     @property
     def is_right(self) -> bool:
         """Return whether every tensor holds what was saved."""
-        steps = [one for one in self.tensors.values() if not isinstance(one, DTensor)]
-        numbers = [float(number) for number in range(len(steps))]
-        return torch.equal(self._buffer, self._compute_expected_bits()) and numbers == [
-            *map(float, steps)
-        ]
+        steps = [float(one) for one in self.tensors.values() if not isinstance(one, DTensor)]
+        same = torch.equal(self._buffer, self._compute_expected_bits())
+        return same and steps == [*range(len(steps))]

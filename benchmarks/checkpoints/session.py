@@ -1,4 +1,4 @@
-"""Run real processes (gloo) that save and load, and measure what each act costs them."""
+"""Run processes (gloo) that save and load checkpoints, and measure what each act costs them."""
 
 import ctypes
 import json
@@ -15,18 +15,20 @@ from typing import Any
 import psutil
 from torch.distributed import TCPStore
 
-from benchmarks.measured_process import rank_environment
+from benchmarks.measured_process import make_rank_env
 
 SECONDS = 1800
 
 
 @dataclass(frozen=True)
 class Act:
-    """Saves and loads that every rank does.
+    """Saves and loads that every rank performs.
 
     Attributes:
-        saves: how many one after the other; the later ones find everything agreed and allocated.
-        loads: whether the state is read back, and compared.
+        model: bytes of the state.
+        weight: bytes of a weight.
+        saves: number of saves in succession; the later ones find everything agreed and allocated.
+        loads: whether the state is read back and compared.
         removes: whether the folder is deleted at the end.
     """
 
@@ -39,8 +41,10 @@ class Act:
     removes: bool = False
 
 
-def session(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, Any]]]:
-    """Cost of each act for each rank: [act][rank] → ``saves``, ``load``, ``shard``, ``right``.
+def run_acts(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, Any]]]:
+    """Run the acts on ``world`` ranks; return the results as [act][rank] → dict.
+
+    Each has ``saves``, ``load``, ``shard``, ``right`` and on rank 0 ``metadata``.
 
     Raises:
         RuntimeError: a rank failed; its traceback is on the standard error.
@@ -51,7 +55,7 @@ def session(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, A
                                     "torch.distributed.checkpoint", "psutil"])  # fmt: skip
     files = [scratch / f"rank-{rank}.json" for rank in range(world)]
     processes = [
-        context.Process(target=_rank, args=(file, rank, world, store.port, acts), daemon=False)
+        context.Process(target=_run_rank, args=(file, rank, world, store.port, acts), daemon=False)
         for rank, file in enumerate(files)
     ]
     for process in processes:
@@ -67,8 +71,9 @@ def session(scratch: Path, world: int, acts: list[Act]) -> list[list[dict[str, A
     return [list(ranks) for ranks in zip(*every, strict=True)]
 
 
-def _rank(file: Path, rank: int, world: int, port: int, acts: list[Act]) -> None:
-    os.environ |= rank_environment(rank, world, port) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+def _run_rank(file: Path, rank: int, world: int, port: int, acts: list[Act]) -> None:
+    """Perform the acts as one rank; write the results to ``file`` as JSON."""
+    os.environ |= make_rank_env(rank, world, port) | {"TORCHELASTIC_USE_AGENT_STORE": "True"}
     import torch
     import torch.distributed as dist
 
@@ -99,7 +104,7 @@ def _perform_act(act: Act, ranks: Any) -> dict[str, Any]:
         found["shard"] = state.shard
         for step in range(1, act.saves + 1):
             dist.barrier()
-            found["saves"].append(_save(contender, step, state.tensors))
+            found["saves"].append(_measure_save(contender, step, state.tensors))
     contender.close()
     if act.loads:
         contender = CONTENDERS[act.contender](act.folder, ranks)
@@ -110,13 +115,13 @@ def _perform_act(act: Act, ranks: Any) -> dict[str, Any]:
         contender.close()
     dist.barrier()
     if ranks.rank == 0:
-        found["metadata"] = _metadata(act.folder)
+        found["metadata"] = _count_metadata_bytes(act.folder)
         if act.removes:
             shutil.rmtree(act.folder)
     return found
 
 
-def _save(contender: Any, step: int, tensors: Any) -> dict[str, float]:
+def _measure_save(contender: Any, step: int, tensors: Any) -> dict[str, float]:
     waits: list = []
     return measure_cost(
         lambda: waits.append(contender.save(step, tensors)),
@@ -124,8 +129,8 @@ def _save(contender: Any, step: int, tensors: Any) -> dict[str, float]:
     )
 
 
-def _metadata(folder: Path) -> int:
-    """Bytes other than tensors: marker and hashes, or DCP's .metadata; of the newest."""
+def _count_metadata_bytes(folder: Path) -> int:
+    """Return the newest checkpoint's bytes beside the tensors: marker and hashes, or .metadata."""
     newest = max(path for path in folder.rglob("*") if path.is_dir() or path == folder)
     return sum(path.stat().st_size for path in newest.iterdir()
                if path.suffix not in (".safetensors", ".distcp"))  # fmt: skip
@@ -135,39 +140,41 @@ OWN = Path("/proc/self")
 
 
 def measure_cost(act: Callable[[], object], then: Callable[[], object] | None = None) -> dict:
-    """What ``act`` costs, or from the beginning of ``act`` to the end of ``then``.
+    """Call ``act`` and then ``then``, if given; return their cost.
 
     Returns:
-        ``seconds`` and ``cpu`` (seconds of a core) of all; ``stall``, ``stall_cpu``: of ``act``
-        alone, in the thread that calls it; ``peak``: by how many bytes memory grew at most;
-        ``read``: bytes that the kernel gave to read(2), whoever asked (rchar of proc(5): from the
-        disk or the page cache; what recv(2) gives is not in it).
+        ``seconds`` and ``cpu`` (seconds of a core) of both; ``stall`` and ``stall_cpu`` of ``act``
+        alone, in the calling thread; ``peak``: by how many bytes memory grew at most; ``read``:
+        bytes that read(2) returned to any thread (rchar of proc(5): from disk or page cache, but
+        not from recv(2)).
     """
     ctypes.CDLL(None).malloc_trim(0)  # else what others freed would hide what is taken now
     (OWN / "clear_refs").write_text("5")  # proc(5): resets the peak, VmHWM
-    read, memory, cpu = _read(), _memory("VmRSS"), _cpu()
+    read, memory, cpu = _count_read_bytes(), _read_memory_bytes("VmRSS"), _measure_cpu_seconds()
     began, thread = time.perf_counter(), time.thread_time()
     act()
     found = {"stall": time.perf_counter() - began, "stall_cpu": time.thread_time() - thread}
     if then is not None:
         then()
-    found |= {"seconds": time.perf_counter() - began, "cpu": _cpu() - cpu}
-    return found | {"peak": _memory("VmHWM") - memory, "read": _read() - read}
+    found |= {"seconds": time.perf_counter() - began, "cpu": _measure_cpu_seconds() - cpu}
+    peak, read = _read_memory_bytes("VmHWM") - memory, _count_read_bytes() - read
+    return found | {"peak": peak, "read": read}
 
 
-def _read() -> int:
-    said = dict(line.split(": ") for line in (OWN / "io").read_text().splitlines())
-    return int(said["rchar"])
+def _count_read_bytes() -> int:
+    counters = dict(line.split(": ") for line in (OWN / "io").read_text().splitlines())
+    return int(counters["rchar"])
 
 
-def _memory(name: str) -> int:
+def _read_memory_bytes(name: str) -> int:
+    """Return a field of /proc/self/status, such as ``VmRSS``, in bytes."""
     lines = (OWN / "status").read_text().splitlines()
     line = next(line for line in lines if line.startswith(f"{name}:"))
     return int(line.split()[1]) * 1024
 
 
-def _cpu() -> float:
-    """Of this process, those that it started, and those of them that have ended."""
+def _measure_cpu_seconds() -> float:
+    """Return the CPU seconds of this process, its living children, and those that have ended."""
     times = os.times()
     living = [child.cpu_times() for child in psutil.Process().children(recursive=True)]
     ended = times.children_user + times.children_system

@@ -33,7 +33,7 @@ DAY = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One model, and what is asked of it."""
+    """A model, and the limits of the training that advice is asked for."""
 
     title: str
     model: str
@@ -45,7 +45,7 @@ class Case:
 
     @property
     def command(self) -> str:
-        """What asks for one of its tables."""
+        """Command line that prints one row of its table."""
         return (
             f"trainyard advise --model {self.model} --tokens 1T --global-batch {self.batch} "
             f"--deadline {self.days}d --max-nodes {self.nodes} --instances TYPE"
@@ -61,16 +61,17 @@ CASES = (
 HEAD = Path(__file__).parent / "text/advised.md"
 
 
-def page() -> str:
-    """The whole page."""
+def format_page() -> str:
+    """Return the whole page as Markdown."""
     head = HEAD.read_text(encoding="utf-8")
-    return "\n".join([head, *(line for case in CASES for line in section(case)), *sources()])
+    lines = [line for case in CASES for line in iter_section_lines(case)]
+    return "\n".join([head, *lines, *iter_source_lines()])
 
 
-def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
-    """One model: its question, its best layout on each type, and what the first is better than."""
+def iter_section_lines(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
+    """Yield a model's section: the question, the best layout on each type, and why others lost."""
     offers, _ = choose_offers(",".join(types), REGION)
-    found = [advise(_question(case, offer)) for offer in offers]
+    found = [advise(_make_question(case, offer)) for offer in offers]
     question = found[0].question
     batch = format_count(question.global_batch * question.model.sequence)
     yield f"## {case.title}: {case.model}"
@@ -82,11 +83,11 @@ def section(case: Case, types: Sequence[str] = TYPES) -> Iterator[str]:
         f"({batch} tokens), in {case.days} days, on up to {case.nodes} instances of one type."
     )
     yield f"\n```\n{case.command}\n```\n"
-    yield from _table([advice.ranking[0] for advice in found if advice.ranking])
-    yield from _reasons(found[0])
+    yield from _iter_table_lines([advice.ranking[0] for advice in found if advice.ranking])
+    yield from _iter_reasons(found[0])
 
 
-def _question(case: Case, offer: Offer) -> Question:
+def _make_question(case: Case, offer: Offer) -> Question:
     shape = get_model(case.model).shape
     return Question(
         model=Setting(gpu=offer.machine.gpu, compile=True, **shape),
@@ -99,7 +100,7 @@ def _question(case: Case, offer: Offer) -> Question:
     )
 
 
-def _table(best: Sequence[Candidate]) -> Iterator[str]:
+def _iter_table_lines(best: Sequence[Candidate]) -> Iterator[str]:
     titles = list_headings(best[0])
     yield f"| {' | '.join(titles)} |"
     yield "|" + "---|" * len(titles)
@@ -108,8 +109,8 @@ def _table(best: Sequence[Candidate]) -> Iterator[str]:
     yield ""
 
 
-def _reasons(advice: Advice) -> Iterator[str]:
-    """On the first layout's run, and why others on the same type of machine lost."""
+def _iter_reasons(advice: Advice) -> Iterator[str]:
+    """Yield lines on the first layout's run, and on why others on that type of machine lost."""
     question = advice.question
     yield f"On {question.offers[0].name}, of {advice.count.layouts:,} layouts:\n"
     if not advice.ranking:
@@ -120,19 +121,16 @@ def _reasons(advice: Advice) -> Iterator[str]:
     yield f"- {format_run(first)}"
     shown: dict[str | bool, Candidate] = {}
     for one in others:  # one on the same machines, one on others, one that is late
-        shown.setdefault(
-            "late" if explain_missed_bound(one, question) else one.machines == first.machines, one
-        )
+        late = explain_missed_bound(one, question)
+        shown.setdefault("late" if late else one.machines == first.machines, one)
     for one in shown.values():
-        yield (
-            f"- {one.nodes} machines, {format_layout(one.setting)}: "
-            f"{explain_rank(one, first, question)}"
-        )
+        reason = explain_rank(one, first, question)
+        yield f"- {one.nodes} machines, {format_layout(one.setting)}: {reason}"
     yield ""
 
 
-def sources() -> Iterator[str]:
-    """Where prices and rates of interruptions are from."""
+def iter_source_lines() -> Iterator[str]:
+    """Yield the lines on where prices and rates of interruptions are from."""
     yield "## Prices and interruptions"
     yield ""
     yield f"| instance | USD an hour, {REGION} | as of |"
@@ -143,17 +141,14 @@ def sources() -> Iterator[str]:
         date = prices.sources[entry["source"]]["date"]
         yield f"| {name} | {entry['usd']:.2f} | {date} |"
     yield "\n`trainyard/plan/prices.json` has their sources.\n"
-    rates = "; ".join(f"{one['rate']}: {_source(one['source'])}" for one in TABLE["failures"])
+    names = TABLE["sources"]
+    rates = "; ".join(f"{x['rate']}: {names[x['source']]['what']}" for x in TABLE["failures"])
     yield f"Failures of 1,000 nodes of 8 GPUs and a day, as p10, median and p90: {rates}."
-
-
-def _source(name: str) -> str:
-    return TABLE["sources"][name]["what"]
 
 
 def main() -> None:
     """Write the page."""
-    atomic_file.write_file(FILE, page().rstrip() + "\n")
+    atomic_file.write_file(FILE, format_page().rstrip() + "\n")
     print(f"{FILE}: written")
 
 

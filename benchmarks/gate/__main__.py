@@ -12,39 +12,23 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import Annotated, TypeVar
 
 import typer
 
-from benchmarks.gate.judge import (
-    ALPHA,
-    TRIES,
-    Outcome,
-    first_promotions,
-    is_stopped,
-    judge,
-    one_thread,
-)
+from benchmarks import harness
+from benchmarks.gate import judge
+from benchmarks.gate.judge import ALPHA, TRIES, Outcome
 from benchmarks.gate.worlds import WORLDS
-from benchmarks.harness import (
-    Figure,
-    JsonFile,
-    Section,
-    Target,
-    choose_sections,
-    rate,
-    report,
-    screen,
-    show,
-    steps_of,
-)
+from benchmarks.harness import Figure, JsonFile, Section, Target
 from trainyard.common.process import count_cores
 
 Found = TypeVar("Found")
 FULL = 10_000
-"""Pairs a cell: a rate of 5 % is then known to 0.4."""
+"""Pairs for a cell of the table, which estimate a rate of 5 % to within 0.4."""
 USUAL = 1000
-"""Pairs of which the usual limits are computed, whose bootstrap takes twenty times as long."""
+"""Pairs judged by the usual limits, too, whose bootstrap takes twenty times as long."""
 FOUR, TWO = 4.0, 2.0
 """Standard errors by which a challenger is better."""
 KEPT = {  # world → most that is promoted though no better, at any size, %
@@ -64,7 +48,7 @@ POWER_AT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How much is measured, and where."""
+    """Size of the simulations, and where they run."""
 
     pairs: int
     """Pairs of simulated models, for each check and number of groups."""
@@ -73,29 +57,30 @@ class Setting:
     """A process for each core."""
 
     @property
-    def few(self) -> int:
+    def reduced_pairs(self) -> int:
         return max(4, self.pairs // 5)
 
     def run_each_seed(self, run: Callable[[int], Found], times: int) -> list[Found]:
-        """``run(seed)`` for as many seeds, on all cores."""
+        """Return ``run(seed)`` for the seeds below ``times``, computed on all cores."""
         return list(self.executor.map(run, range(times), chunksize=20))
 
 
-def promotion(setting: Setting) -> Section:
-    """Count false promotions, and promotions of what is better."""
+def count_promotions(setting: Setting) -> Section:
+    """Count false promotions, and promotions of better challengers."""
     section = Section("promotion", f"Promoted, %; declared: {100 * ALPHA:g} of what is no better")
     section.columns = ("world", "groups", "no better", "95 % interval", "no range declared",
                        "usual limits", "better by 4 SE", "no range declared", "usual limits",
                        "better by 2 SE", "no range declared")  # fmt: skip
-    for world, groups in steps_of("promotion", [(w, g) for w in WORLDS for g in setting.groups]):
-        found = {
-            errors: setting.run_each_seed(
-                partial(judge, world, groups, errors, USUAL),
-                setting.few if errors else setting.pairs,
-            )
-            for errors in (0.0, FOUR, TWO)
-        }
-        _report(section, world, groups, found)
+    for world, groups in harness.track_steps("promotion", product(WORLDS, setting.groups)):
+        found = {}
+        for errors, pairs in (
+            (0.0, setting.pairs),
+            (FOUR, setting.reduced_pairs),
+            (TWO, setting.reduced_pairs),
+        ):
+            decide = partial(judge.judge_pair, world, groups, errors, USUAL)
+            found[errors] = setting.run_each_seed(decide, pairs)
+        _add_promotion_row(section, world, groups, found)
     section.notes.append(
         f"{setting.pairs:,} pairs of equal models a line, a fifth of that of better ones; usual "
         f"limits: the first {USUAL:,}. A world with a range (accuracy, MRR, NDCG, wins) is judged "
@@ -105,14 +90,15 @@ def promotion(setting: Setting) -> Section:
     return section
 
 
-def _report(
+def _add_promotion_row(
     section: Section, world: str, groups: int, found: Mapping[float, Sequence[Outcome]]
 ) -> None:
+    """Add a world's row, figures and targets to the section."""
     rates: dict[str, Figure] = {}
     for errors, outcomes in found.items():
         for name in ("gate", "undeclared", "usual"):
-            values = [getattr(one, name) for one in outcomes]
-            rates[f"{name} {errors:g}"] = rate([one for one in values if one is not None])
+            values = [hit for one in outcomes if (hit := getattr(one, name)) is not None]
+            rates[f"{name} {errors:g}"] = harness.compute_rate(values)
     gate = rates["gate 0"]
     names = ("undeclared 0", "usual 0", "gate 4", "undeclared 4", "usual 4", "gate 2",
              "undeclared 2")  # fmt: skip
@@ -139,10 +125,11 @@ def count_promoted_looks(setting: Setting) -> Section:
     """Count pipelines that promote one of many equal challengers, tried on one test split."""
     section = Section("looks", "Any of so many equal challengers is promoted, %")
     section.columns = ("world", "groups", *(f"{tries} tries" for tries in TRIES), "50, uncounted")
-    for world, groups in steps_of("looks", [(w, g) for w in LOOKED for g in setting.groups]):
-        found = setting.run_each_seed(partial(first_promotions, world, groups), setting.few)
-        rates = [rate([one[0] <= tries for one in found]) for tries in TRIES]
-        uncounted = rate([one[1] <= TRIES[-1] for one in found])
+    for world, groups in harness.track_steps("looks", product(LOOKED, setting.groups)):
+        decide = partial(judge.find_first_promotions, world, groups)
+        found = setting.run_each_seed(decide, setting.reduced_pairs)
+        rates = [harness.compute_rate([one[0] <= tries for one in found]) for tries in TRIES]
+        uncounted = harness.compute_rate([one[1] <= TRIES[-1] for one in found])
         cells = [one.text(0.01, 1) for one in (*rates, uncounted)]
         section.rows.append((world, f"{groups:,}", *cells))
         section.data.setdefault(world, {})[str(groups)] = [one.data() for one in rates]
@@ -153,24 +140,22 @@ def count_promoted_looks(setting: Setting) -> Section:
 
 
 SPLITS = ((10, 12), (10, 30), (10, 100), (1, 30), (3, 100), (3, 300), (1, 600))
-"""Slices, and groups of each."""
+"""(number of slices, number of groups of each)."""
 SHAPES = ("normal, unlike sizes", "log-normal gain, σ 1", "wins and losses")
 BAD = 3.5
 """Standard errors by which one slice is worse, for its harm to be found."""
 
 
-def slices(setting: Setting) -> Section:
-    """Count harmless models that a slice stops, and bad slices that are found."""
+def count_stopped_models(setting: Setting) -> Section:
+    """Count harmless models that a slice stops, and models with a bad slice that are stopped."""
     section = Section("slices", "Models stopped for a slice, %")
     harmless = tuple(f"harmless, {shape}" for shape in SHAPES)
     section.columns = ("slices × groups", *harmless, "a bad slice found")
-    for count, groups in steps_of("slices", SPLITS):
+    for count, groups in harness.track_steps("slices", SPLITS):
         name, found = f"{count} × {groups}", []
         for shape, bad in [*((shape, 0.0) for shape in SHAPES), (SHAPES[0], BAD)]:
-            stopped = setting.run_each_seed(
-                partial(is_stopped, shape, count, groups, bad), setting.few
-            )
-            found.append(rate(stopped))
+            decide = partial(judge.is_stopped, shape, count, groups, bad)
+            found.append(harness.compute_rate(setting.run_each_seed(decide, setting.reduced_pairs)))
         section.rows.append((name, *(one.text(0.01, 1) for one in found)))
         section.data[name] = [one.data() for one in found]
         what = f"harmless models stopped, {SHAPES[0]}, {name}"
@@ -183,8 +168,8 @@ def slices(setting: Setting) -> Section:
 
 
 SECTIONS: dict[str, Callable[[Setting], Section]] = {
-    "promotion": promotion,
-    "slices": slices,
+    "promotion": count_promotions,
+    "slices": count_stopped_models,
     "looks": count_promoted_looks,
 }
 
@@ -203,13 +188,13 @@ def main(
     pairs = max(pairs, FULL) if full else pairs
     numbers, sections = tuple(int(number) for number in groups.split(",")), []
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count_cores(), context, one_thread) as executor:
+    with ProcessPoolExecutor(count_cores(), context, judge.limit_to_one_thread) as executor:
         setting = Setting(pairs=pairs, groups=numbers, executor=executor)
-        for name in choose_sections(only, SECTIONS):
+        for name in harness.choose_sections(only, SECTIONS):
             sections.append(SECTIONS[name](setting))
-            show(sections[-1], screen())
+            harness.show_section(sections[-1])
     sizes = {"pairs": pairs, "groups": numbers}
-    report(sections, json_file, sizes, ("numpy", "pyarrow", "scipy"))
+    harness.write_report(sections, json_file, sizes, ("numpy", "pyarrow", "scipy"))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Decisions about a simulated test split: the gate's, and by the limits that are usual."""
+"""Decide on a simulated test split: as the gate does, and by the usual limits."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
 
-from benchmarks.gate.worlds import approximate, sample
+from benchmarks.gate.worlds import draw_split, drop_range
 from conditions.alpha_spending import compute_significance_level
 from conditions.checks.slice_regression import SLICE_REGRESSION
 from conditions.improvement import Groups, count_effective_groups
@@ -16,40 +16,43 @@ from conditions.slices import judge_slices
 CONFIDENCE = 0.95
 ALPHA = 1 - CONFIDENCE
 FIRST = compute_significance_level(ALPHA, look_number=1)
-"""Level of the first look."""
+"""Significance level of the first look."""
 TRIES = (1, 5, 20, 50)
-"""Challengers that are tried on one test split."""
+"""Numbers of challengers that are tried on one test split."""
 RESAMPLES = 1999
 SEED = 20261121
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Decisions about one pair of models, each promoted or not."""
+    """Whether the challenger of one pair of models is promoted, by each way to decide."""
 
     gate: bool
-    """With what is declared: the exact test where the world has a range."""
+    """With the declared range: by the exact test where the world has one."""
     undeclared: bool
-    """Without a range."""
+    """As if no range were declared."""
     usual: bool | None
     """By the more cautious one of Student's t by jackknife and the bootstrap-t, at 0.95."""
 
 
-def judge(world: str, groups: int, errors: float, usual_below: int, seed: int) -> Outcome:
-    """Judge one pair that is better by so many standard errors; the usual limits, which take
-    long, only of the first ``usual_below`` seeds.
+def judge_pair(world: str, groups: int, errors: float, usual_below: int, seed: int) -> Outcome:
+    """Judge a pair whose challenger is better by ``errors`` standard errors.
+
+    The usual limits, which take long, are computed only for seeds below ``usual_below``.
     """
-    drawn = sample(world, groups, seed, errors, FIRST)
-    undeclared = approximate(drawn).compute_p_at_most(0.0) <= FIRST
+    drawn = draw_split(world, groups, seed, errors, FIRST)
+    undeclared = drop_range(drawn).compute_p_at_most(0.0) <= FIRST
     gate = undeclared if drawn.largest is None else drawn.compute_p_at_most(0.0) <= FIRST
-    usual = promoted_usually(drawn) if seed < usual_below else None
+    usual = is_promoted_by_usual_limits(drawn) if seed < usual_below else None
     return Outcome(gate=gate, undeclared=undeclared, usual=usual)
 
 
-def promoted_usually(groups: Groups) -> bool:
-    """Decide by the jackknife's standard error, which does not shrink when some groups are large
-    (MacKinnon, Nielsen & Webb, Journal of Econometrics 232, 2023), and Student's t or, if that is
-    more cautious, the bootstrap-t (Efron & Tibshirani, An Introduction to the Bootstrap, 1993).
+def is_promoted_by_usual_limits(groups: Groups) -> bool:
+    """Return whether the more cautious of two usual limits promotes.
+
+    One is Student's t by the jackknife's standard error, which does not shrink when some groups are
+    large (MacKinnon, Nielsen & Webb, Journal of Econometrics 232, 2023); the other the bootstrap-t
+    (Efron & Tibshirani, An Introduction to the Bootstrap, 1993).
     """
     difference, weight = groups.difference, groups.weight
     share = weight / weight.sum()
@@ -59,11 +62,12 @@ def promoted_usually(groups: Groups) -> bool:
     error = np.sqrt((len(share) - 1) / len(share) * (moved @ moved))
     if value - stdtrit(count_effective_groups(weight) - 1, CONFIDENCE) * error <= 0:
         return False
-    highest = _bootstrap_quantile(residual, share)
+    highest = _compute_bootstrap_quantile(residual, share)
     return bool(np.isfinite(highest) and value - highest * error > 0)
 
 
-def _bootstrap_quantile(residual: Floats, share: Floats) -> float:
+def _compute_bootstrap_quantile(residual: Floats, share: Floats) -> float:
+    """Return the quantile ``CONFIDENCE`` of the studentised mean over bootstrap samples."""
     count = len(share)
     generator = np.random.default_rng(SEED)
     taken = generator.multinomial(count, np.full(count, 1 / count), size=RESAMPLES).astype(float)
@@ -78,24 +82,21 @@ def _bootstrap_quantile(residual: Floats, share: Floats) -> float:
     return float(np.sort(studentised)[rank])
 
 
-def first_promotions(world: str, groups: int, seed: int) -> tuple[float, float]:
-    """Return the number of the first try that is promoted, with looks counted and without."""
+def find_first_promotions(world: str, groups: int, seed: int) -> tuple[float, float]:
+    """Return the number of the first try promoted (∞: none), with looks counted and without."""
     counted = uncounted = np.inf
     for look in range(1, TRIES[-1] + 1):
-        chance = sample(
-            world, groups, seed * 1000 + look, 0.0, compute_significance_level(ALPHA, look)
-        ).compute_p_at_most(0)
-        counted = (
-            min(counted, look) if chance <= compute_significance_level(ALPHA, look) else counted
-        )
+        level = compute_significance_level(ALPHA, look)
+        chance = draw_split(world, groups, seed * 1000 + look, 0.0, level).compute_p_at_most(0)
+        counted = min(counted, look) if chance <= level else counted
         uncounted = min(uncounted, look) if chance <= FIRST else uncounted
     return counted, uncounted
 
 
 def is_stopped(shape: str, count: int, groups: int, bad: float, seed: int) -> bool:
-    """Return whether a slice stops the model, of which the first is worse by ``bad`` errors."""
+    """Return whether a slice stops a model whose first slice is ``bad`` standard errors worse."""
     parts = [
-        sample(shape, groups, 1000 * seed + place, -bad if place == 0 else 0.0)
+        draw_split(shape, groups, 1000 * seed + place, -bad if place == 0 else 0.0)
         for place in range(count)
     ]
     sums = [SliceSums(slice=f"s={n}", examples=1000, groups=one) for n, one in enumerate(parts)]
@@ -105,8 +106,8 @@ def is_stopped(shape: str, count: int, groups: int, bad: float, seed: int) -> bo
     return not check.passed
 
 
-def one_thread() -> None:
-    """Small products on several threads would only wait for each other."""
+def limit_to_one_thread() -> None:
+    """Limit matrix products to one thread: small ones on several only wait for each other."""
     from threadpoolctl import threadpool_limits
 
     threadpool_limits(1)

@@ -28,28 +28,29 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from benchmarks import harness
 from benchmarks.gpu.findings import Finding, Frame
-from benchmarks.harness import CHECKOUT, JsonFile, choose_sections, keep, show_table, steps_of
+from benchmarks.harness import CHECKOUT, JsonFile
 
 SECTIONS: dict[str, tuple[str, int]] = {
-    "kernels": ("benchmarks.gpu.watched_steps.kernels", 60),
-    "waits": ("benchmarks.gpu.watched_steps.waits", 45),
-    "curves": ("benchmarks.gpu.job_trainings.curves", 150),
-    "memory": ("benchmarks.gpu.job_trainings.peaks", 110),
-    "mfu": ("benchmarks.gpu.short_training.findings", 230),
+    "kernels": ("benchmarks.gpu.watched_steps.iter_kernel_findings", 60),
+    "waits": ("benchmarks.gpu.watched_steps.iter_wait_findings", 45),
+    "curves": ("benchmarks.gpu.job_trainings.iter_curve_findings", 150),
+    "memory": ("benchmarks.gpu.job_trainings.iter_memory_findings", 110),
+    "mfu": ("benchmarks.gpu.short_training.iter_mfu_findings", 230),
 }
-"""Name → (function, seconds of ten minutes); the last one takes what time there is left."""
+"""Name → (function, its seconds of ten minutes); the last one gets the time that is left."""
 END = 15
 """Seconds before its end at which a section begins nothing more."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a section's process has left."""
+    """Result of a section's process."""
 
     findings: list[Finding] = field(default_factory=list)
     failed: str = ""
-    """Why the process did not end well; empty if it did."""
+    """Why the process failed; empty if it did not."""
     seconds: float = 0.0
 
 
@@ -73,39 +74,32 @@ def main(
     if not smoke and not torch.cuda.is_available():
         print("no CUDA device here: nothing is measured (--smoke runs it on a processor)")
         return
-    names = choose_sections(only, SECTIONS)
+    names = harness.choose_sections(only, SECTIONS)
     end = time.monotonic() + 60 * minutes - 5
     outcomes: dict[str, Outcome] = {}
-    for number, name in enumerate(steps_of("sections", names)):
+    for number, name in enumerate(harness.track_steps("sections", names)):
         weights = [SECTIONS[one][1] for one in names[number:]]
         share = (end - time.monotonic()) * weights[0] / sum(weights)
-        one = outcomes[name] = outcome(SECTIONS[name][0], share, smoke=smoke)
+        one = outcomes[name] = run_section(SECTIONS[name][0], share, smoke=smoke)
         title = f"{name}: {one.seconds:.0f} s" + (f"; {one.failed}" if one.failed else "")
         cells = [each.cells() for each in one.findings]
-        show_table(("finding", "value", "", "limit"), cells, title)
+        harness.show_table(("finding", "value", "", "limit"), cells, title)
     device = describe_device() | {"smoke": smoke}
     print(", ".join(f"{name} {value}" for name, value in device.items()))
-    keep(json_file, device | {"sections": {name: asdict(one) for name, one in outcomes.items()}})
+    sections = {name: asdict(one) for name, one in outcomes.items()}
+    harness.write_json(json_file, device | {"sections": sections})
     missed = [f for one in outcomes.values() for f in one.findings if f.met is False]
     raise typer.Exit(bool(missed) or any(one.failed for one in outcomes.values()))
 
 
-def outcome(function: str, seconds: float, *, smoke: bool) -> Outcome:
-    """Run a section in a process of its own for at most so many seconds, then kill it."""
+def run_section(function: str, seconds: float, *, smoke: bool) -> Outcome:
+    """Run a section in its own process for at most ``seconds``, then kill it; return its result."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="gpu-") as folder:
         file, log = Path(folder) / "findings.jsonl", Path(folder) / "log"
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.gpu",
-            "--inside",
-            function,
-            "--file",
-            str(file),
-        ]
         until = began + seconds - min(END, seconds / 2)  # the same clock in all processes
-        command += ["--until", str(until), *(["--smoke"] if smoke else [])]
+        command = [sys.executable, "-m", "benchmarks.gpu", "--inside", function]
+        command += ["--file", str(file), "--until", str(until), *(["--smoke"] if smoke else [])]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, cwd=CHECKOUT, stdout=output, stderr=output, start_new_session=True
@@ -120,7 +114,7 @@ def outcome(function: str, seconds: float, *, smoke: bool) -> Outcome:
                 process.wait()
         lines = file.read_text().splitlines(keepends=True) if file.exists() else []
         whole = [json.loads(line) for line in lines if line.endswith("\n")]
-        found = Outcome([*{one["what"]: finding_of(one) for one in whole}.values()])
+        found = Outcome([*{one["what"]: create_finding(one) for one in whole}.values()])
         if status:
             last = log.read_text(errors="replace").strip().splitlines()[-1:]
             ended = f"exit status {status}" if status > 0 else f"signal {-status}"
@@ -129,12 +123,13 @@ def outcome(function: str, seconds: float, *, smoke: bool) -> Outcome:
     return found
 
 
-def finding_of(read: dict[str, Any]) -> Finding:
-    return Finding(**read | {"rounds": tuple(read["rounds"])})
+def create_finding(values: dict[str, Any]) -> Finding:
+    """Create a finding from a parsed line of JSON."""
+    return Finding(**values | {"rounds": tuple(values["rounds"])})
 
 
 def run_inside(function: str, file: Path, until: float, *, smoke: bool) -> None:
-    """Run a section in this process, and write each finding as it comes."""
+    """Run a section in this process; write each finding to ``file`` as a line of JSON."""
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     (scratch := file.with_name("scratch")).mkdir()
     module, _, name = function.rpartition(".")
@@ -144,12 +139,12 @@ def run_inside(function: str, file: Path, until: float, *, smoke: bool) -> None:
 
 
 def describe_device() -> dict[str, Any]:
-    """Return the day, the device, its driver and torch."""
+    """Return the date, the device, and the versions of its driver and of torch."""
     found = {"date": date.today().isoformat(), "torch": torch.__version__}
     if not torch.cuda.is_available():
         return found | {"device": platform.processor() or "CPU"}
-    asked = ["nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"]
-    answer = subprocess.run(asked, check=False, capture_output=True, text=True)
+    command = ["nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True)
     found |= {"device": torch.cuda.get_device_name(0), "driver": answer.stdout.strip()}
     return found | {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
 

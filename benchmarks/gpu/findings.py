@@ -17,47 +17,48 @@ LATE, SMALL = "not measured: out of time", "left out of --smoke"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that a section has measured or seen."""
+    """One thing that a section has measured or observed."""
 
     what: str
-    """Its name; a later finding of that name takes an earlier one's place."""
+    """Its name; a later finding of the same name replaces an earlier one."""
     rounds: tuple[float, ...] = ()
     """Measurements, one for each round."""
     unit: str = ""
     text: str = ""
     """Text shown instead of a number: a kernel's name, or why nothing was measured."""
     limit: str = ""
-    """What the median is held to, and why, with the source; empty if it is only told."""
+    """Limit of the median, with its reason and source; empty without a limit."""
     met: bool | None = None
-    """Whether the limit holds; None if it is only told or could not be measured."""
+    """Whether the limit holds; None without a limit or a measurement."""
     of_gpu: bool = True
-    """Whether a processor's figure says nothing about the claim."""
+    """Whether only a GPU can show it: a processor's figure says nothing about the claim."""
 
     @classmethod
     def from_bound(cls, what: str, value: float, most: float, why: str, **more: Any) -> Self:
         """Create a finding whose absolute value may be at most ``most``, for the reason ``why``."""
-        limit, met = f"≤ {number(most)}: {why}", abs(value) <= most
+        limit, met = f"≤ {format_number(most)}: {why}", abs(value) <= most
         return cls(what=what, rounds=(value,), limit=limit, met=met, **more)
 
-    def on(self, device: torch.device) -> "Finding":
+    def hide_without_gpu(self, device: torch.device) -> "Finding":
         """Return the finding as it may be shown: without a figure that only a GPU can give."""
         if device.type == "cuda" or not self.of_gpu:
             return self
         return replace(self, rounds=(), text=NOT_SHOWN, met=None)
 
     def cells(self) -> tuple[str, str, str, str]:
-        """Name, median with its unit and spread, verdict, limit."""
-        told = self.text
+        """Return name, median with its unit and spread, verdict and limit."""
+        text = self.text
         if self.rounds:
             figure = Figure(self.rounds)
-            spread = f" ({number(figure.low)}–{number(figure.high)})" * (len(self.rounds) > 1)
-            told = f"{number(figure.median)}{spread} {self.unit}".rstrip()
-        return self.what, told, {True: "met", False: "missed", None: ""}[self.met], self.limit
+            low, median, high = map(format_number, (figure.low, figure.median, figure.high))
+            spread = f" ({low}–{high})" * (len(self.rounds) > 1)
+            text = f"{median}{spread} {self.unit}".rstrip()
+        return self.what, text, {True: "met", False: "missed", None: ""}[self.met], self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a section is run with."""
+    """Device, time and folder that a section is run with."""
 
     device: torch.device
     smoke: bool
@@ -69,15 +70,15 @@ class Frame:
 
     @property
     def seconds_left(self) -> float:
-        """Seconds that one training may take; a little more than the section has."""
+        """Seconds that one training may take; a few more than the section has left."""
         return min(120.0, self.until + 10 - time.monotonic())
 
     def iter_case_findings(
         self, cases: Mapping[str, Any], slow: Callable[[str], bool], run: Callable[..., Any]
     ) -> Iterator[Finding]:
-        """Yield what ``run(name, case)`` finds of each case there is time for.
+        """Yield the findings of ``run(name, case)`` for each case that there is time for.
 
-        ``slow``: whether ``--smoke`` leaves a case out.
+        ``slow(name)``: whether ``--smoke`` leaves the case out.
         """
         for name, case in cases.items():
             if self.smoke and slow(name):
@@ -89,7 +90,7 @@ class Frame:
 
 
 def contain_failures(what: str, found: Iterator[Finding]) -> Iterator[Finding]:
-    """Yield what is found of one case; its failure (memory, a compiler) does not end the others."""
+    """Yield the findings of one case; turn its failure (memory, a compiler) into a finding."""
     try:
         yield from found
     except TimeoutError as error:
@@ -100,6 +101,6 @@ def contain_failures(what: str, found: Iterator[Finding]) -> Iterator[Finding]:
         yield Finding(what=what, text=why, limit="it runs", met=False, of_gpu=False)
 
 
-def number(value: float) -> str:
-    """Return a number for people: three digits, and thousands apart."""
+def format_number(value: float) -> str:
+    """Return the number as text: three digits, or thousands with separators."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -2,7 +2,7 @@
 
 The job of the curves is that of ``benchmarks.strategies``; the model is wider, so that attention
 has heads of 64. TF32 is off, torch's default. The memory measured is
-``torch.cuda.max_memory_allocated``, with cuBLAS's workspace (32 MiB on Hopper); foreseen is
+``torch.cuda.max_memory_allocated``, with cuBLAS's workspace (32 MiB on Hopper); predicted is
 ``trainyard.foresight.memory`` without the allocator's reserve and that.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.findings import Finding, Frame
-from benchmarks.gpu.short_training import Shape, random_tokens
-from benchmarks.strategies import reason
+from benchmarks.gpu.short_training import Shape, write_tokens
+from benchmarks.strategies import find_failure_reason
 from pipelines.advice.training_setting import derive_job_training
 from tests.training import worlds
 from tests.training.strategies.cases import MODEL, SETTINGS, container, distance, write_data
@@ -30,7 +30,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "compiled": {"compile": True},
     "float8, compiled": {"float8": "tensorwise", "compile": True},
 }
-"""Name → what differs from one GPU with nothing."""
+"""Name → settings that differ from plain training on one GPU."""
 NUMBERS: dict[str, dict[str, Any]] = {
     **{name: {"precision": name} for name in ("float32", "float64", "bfloat16")},
     "documents": {"precision": "float32"},  # kept apart: FlexAttention on a GPU
@@ -43,7 +43,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "float8, compiled": ("float8", {"compile": True}),
     "FSDP2, offloaded": ("float32", {"strategy": "fsdp", "cpu_offload": True}),
 }
-"""Name → (the numbers whose curve on the processor it is held to, what differs)."""
+"""Name → (key of ``NUMBERS`` whose curve on the processor is the reference, what differs)."""
 SLOW = ("bfloat16, compiled", "float8, compiled", "FSDP2, offloaded")
 LIMITS: dict[str, tuple[float, str]] = {
     "float64": (1e-13, "900 × the unit roundoff 2^-53 (IEEE 754)"),
@@ -60,44 +60,44 @@ LIMITS: dict[str, tuple[float, str]] = {
         "products are in 8 bits is what the kernels show",
     ),
 }
-"""Numbers → largest relative difference of a loss from the processor's, and the reason."""
+"""Key of ``NUMBERS`` → (largest relative difference of a loss from the processor's, reason)."""
 MOST = 10.0, "85 % of published peaks are foreseen within 10 % (tests/benchmarks/test_memories.py)"
 FULL = {"context_length": 1024, "layers": 6, "heads": 16, "dim": 1024, "vocabulary": 50_304}
 TINY = {"context_length": 16, "layers": 2, "heads": 2, "dim": 16}
 WARM_UP, MEASURED = 5, 10
 MACHINE = "ml.p5en.48xlarge"
-"""Where foresight takes the training to run: memory does not depend on it."""
+"""Machine that the prediction is for: memory does not depend on it."""
 
 
 class Training:
-    """A training that has begun in a process of its own; ``hidden``: no GPU is seen there."""
+    """A training that runs in its own process; ``hidden``: it sees no GPU."""
 
-    def __init__(self, frame: Frame, name: str, given: Mapping[str, Any], hidden: bool = False):
+    def __init__(self, frame: Frame, name: str, settings: Mapping[str, Any], hidden: bool = False):
         self.root = container(frame.scratch / "data", frame.scratch / name.replace(" ", "-"))
-        self._process = worlds.start(self.root, 1, target=partial(run_rank, hidden), **given)
+        self._process = worlds.start(self.root, 1, target=partial(run_rank, hidden), **settings)
         self._frame = frame
 
-    def end(self) -> Path:
-        """Wait for its end; return its folder. Raises TimeoutError; RuntimeError if it failed."""
+    def wait_for_end(self) -> Path:
+        """Wait until it ends; return its folder. Raises TimeoutError; RuntimeError if it failed."""
         [code] = worlds.finish(self._process, self._frame.seconds_left)
         if code is None:
             raise TimeoutError("it did not end")
         if code:
-            raise RuntimeError(reason(self.root) or f"it ended with {code}")
+            raise RuntimeError(find_failure_reason(self.root) or f"it ended with {code}")
         return self.root
 
 
 def run_rank(
     hidden: bool, given: list[str], environment: dict[str, str], root: Path, rank: int
 ) -> None:
-    """Run the train job, with GPUs hidden from it or not."""
+    """Run the train job as one rank; ``hidden``: it sees no GPU."""
     if hidden:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # read when CUDA is first used
     worlds.run_rank(given, environment, root, rank)
 
 
-def curves(frame: Frame) -> Iterator[Finding]:
-    """Yield how far each layout's curve is from the processor's, which trains beside the device."""
+def iter_curve_findings(frame: Frame) -> Iterator[Finding]:
+    """Yield how far each layout's loss curve is from the processor's, which trains meanwhile."""
     write_data(frame.scratch / "data")
     loop = SETTINGS | {"strategy": "single", "max_steps": 3 if frame.smoke else 30}
 
@@ -111,21 +111,21 @@ def curves(frame: Frame) -> Iterator[Finding]:
     expected: dict[str, dict[int, float]] = {}
 
     def compare_curve(name: str, case: tuple[str, dict[str, Any]]) -> Iterator[Finding]:
-        curve, numbers = losses(begin(name, *case, hidden=False).end()), case[0]
+        curve, numbers = losses(begin(name, *case, hidden=False).wait_for_end()), case[0]
         if numbers not in expected:
-            expected[numbers] = losses(begun[numbers].end())
+            expected[numbers] = losses(begun[numbers].wait_for_end())
         apart = distance(curve, expected[numbers])
         yield Finding.from_bound(f"{name}: from the processor's curve", apart, *LIMITS[numbers])
 
     yield from frame.iter_case_findings(CASES, SLOW.__contains__, compare_curve)
 
 
-def peaks(frame: Frame) -> Iterator[Finding]:
-    """Yield each layout's memory, and how far off the forecasts are: two micro-batches a step."""
+def iter_memory_findings(frame: Frame) -> Iterator[Finding]:
+    """Yield each layout's memory and how far off its forecast is; a step has two micro-batches."""
     model = TINY if frame.smoke else FULL
     steps, batch = (2, 2) if frame.smoke else (WARM_UP + MEASURED, 8)
     for split, count in (("train", 4096), ("validation", 64)):
-        random_tokens(Shape(model=model, batch=1), frame.scratch / "data" / split, count, split)
+        write_tokens(Shape(model=model, batch=1), frame.scratch / "data" / split, count, split)
     loop = {"strategy": "single", "precision": "bfloat16", "learning_rate": 3e-4, "log_interval": 1,
             "max_steps": steps, "validation_interval": steps, "checkpoint_interval": steps,
             "micro_batch": batch, "global_batch": 2 * batch, "validation_samples": 1,
@@ -133,15 +133,13 @@ def peaks(frame: Frame) -> Iterator[Finding]:
 
     def compare_peak(name: str, differs: Mapping[str, Any]) -> Iterator[Finding]:
         given = {**loop, **differs}
-        root = Training(frame, name, given).end()
+        root = Training(frame, name, given).wait_for_end()
         lines = [line for line in history(root) if "loss" in line]
         steady = [line for line in lines if line["step"] > WARM_UP] or lines
         measured = max(line["memory_mb"] for line in steady)
         yield Finding(what=f"{name}: allocated", rounds=(measured,), unit="MB")
-        setting = derive_job_training(
-            {key: str(value) for key, value in given.items()}, MACHINE, 1, 1
-        ).setting
-        foreseen = memory.predict_memory(setting)
+        texts = {key: str(value) for key, value in given.items()}
+        foreseen = memory.predict_memory(derive_job_training(texts, MACHINE, 1, 1).setting)
         size = (foreseen.peak.p50 - foreseen.categories["reserve"].p50) * memory.GIB / 1e6
         yield Finding(what=f"{name}: foreseen", rounds=(size,), unit="MB", of_gpu=False)
         off, what = 100 * (size / measured - 1), f"{name}: foreseen ÷ allocated − 1"

@@ -39,7 +39,7 @@ OF_FILE = 32_000  # tokens of the tokenizer that recipes/prod.yaml names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A model, and the batch that one GPU takes at once."""
+    """A model, its batch on one GPU, and the number of steps to train."""
 
     model: Mapping[str, Any]
     batch: int
@@ -51,8 +51,8 @@ class Shape:
     def workload(self) -> Workload:
         return load_workload("language_model", self.model)
 
-    def fresh(self, device: torch.device) -> nn.Module:
-        """Return the model with its initial weights, the same each time, made on the device."""
+    def make_model(self, device: torch.device) -> nn.Module:
+        """Return a model on the device, with the same initial weights each time."""
         torch.manual_seed(0)
         with device:
             return self.workload().model()
@@ -67,14 +67,14 @@ SMOKE = Shape(model=TINY, batch=2, compiled=False, warm_up=1, steps=2)
 
 
 class NoCheckpoints(nullcontext):
-    """In the place of ``Checkpoints``: 12 GB at the end of a run are not what is measured."""
+    """Stand-in for ``Checkpoints``: writing 12 GB at the end of a run is not to be measured."""
 
     save = resume = lambda *_: None
     progress = lambda *_: {}  # noqa: E731
 
 
 class WatchedLoop(Loop):
-    """The loop, with a context around each step."""
+    """Trainyard's loop, with a context manager around each step."""
 
     around: Callable[["WatchedLoop"], AbstractContextManager]
 
@@ -89,19 +89,19 @@ def train_shape(
     around: Callable[[WatchedLoop], AbstractContextManager] = lambda loop: nullcontext(),
     **settings: Any,
 ) -> list[dict[str, float]]:
-    """Train by Trainyard's loop; return its metric lines."""
+    """Train a shape with Trainyard's loop; return its lines of metrics."""
     lines: list[dict[str, float]] = []
     steps = shape.warm_up + shape.steps
-    asked = {
+    defaults = {
         **{"strategy": "single", "max_steps": steps, "compile": shape.compiled},
         **{"global_batch": shape.batch, "micro_batch": shape.batch, "learning_rate": 3e-4},
         **{"min_learning_rate_ratio": 1.0, "log_interval": shape.warm_up},
         **{"validation_interval": steps, "validation_samples": 1},
     }
-    forget()
-    config, workload = TrainConfig.model_validate(asked | settings), shape.workload()
+    free_memory()
+    config, workload = TrainConfig.model_validate(defaults | settings), shape.workload()
     with start_strategy(config, workload) as strategy:
-        model = shape.fresh(strategy.ranks.device)
+        model = shape.make_model(strategy.ranks.device)
         given = config, workload, strategy, NoCheckpoints(), lines.append
         loop = WatchedLoop(*given, model=model)
         loop.around = around
@@ -109,31 +109,29 @@ def train_shape(
     return lines
 
 
-def random_tokens(shape: Shape, folder: Path, samples: int = 0, split: str = "") -> Dataset:
-    """Write as many samples as the steps of a shape take, or so many, without an end token."""
-    packing, samples = (
-        shape.workload().packing,
-        samples or shape.batch * (shape.warm_up + shape.steps),
-    )
+def write_tokens(shape: Shape, folder: Path, samples: int = 0, split: str = "") -> Dataset:
+    """Write ``samples`` random samples, by default all steps' of the shape, without end tokens."""
+    packing = shape.workload().packing
+    samples = samples or shape.batch * (shape.warm_up + shape.steps)
     most = shape.model.get("vocabulary", packing.tokenizer.size) - 1
     size = samples, packing.width
     tokens = np.random.default_rng(0).integers(0, most, size).astype(packing.dtype)
     tokens += tokens >= packing.tokenizer.end  # ends would be padding, which has no loss
-    told = {"shard_bytes": 64_000_000, "workload": packing.info}
-    told |= {"split": split} if split else {}
-    write_dataset(folder, {"tokens": tokens}, packing.fields, **told)
+    options = {"shard_bytes": 64_000_000, "workload": packing.info}
+    options |= {"split": split} if split else {}
+    write_dataset(folder, {"tokens": tokens}, packing.fields, **options)
     return Dataset(folder)
 
 
-def forget() -> None:
-    """Free what the training before has left: compiled code, and the allocator's memory."""
+def free_memory() -> None:
+    """Free what the previous training left: compiled code, and the allocator's memory."""
     torch.compiler.reset()
     gc.collect()
     torch.cuda.empty_cache()  # nothing without a GPU
 
 
-def shapes() -> dict[str, Shape]:
-    """Return name → shape: that of recipes/prod.yaml, then GPT's."""
+def load_shapes() -> dict[str, Shape]:
+    """Return name → shape: that of recipes/prod.yaml, then those of GPT-2 and a larger GPT."""
     recipe = yaml.safe_load((CHECKOUT / "recipes/prod.yaml").read_text(encoding="utf-8"))
     model = {**recipe["workload"]["config"]} | {"records": "documents", "vocabulary": OF_FILE}
     del model["tokenizer"]
@@ -149,22 +147,22 @@ def measure_own_loop(shape: Shape, train: Dataset, device: torch.device) -> tupl
     return harmonic_mean(counted), lines[-1]["loss"]  # as many steps in each line
 
 
-def by_hand(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, float]:
-    """As ``measure_own_loop``, by a loop like nanoGPT's, without synchronisation between the steps.
+def measure_by_hand(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, float]:
+    """Return the same for a loop like nanoGPT's, which does not synchronise between steps.
 
     Its blocks are compiled one by one, as torchtitan does it: a fifth of the time of a whole model.
     """
-    forget()
-    model = shape.fresh(device)
+    free_memory()
+    model = shape.make_model(device)
     for block in shape.workload().blocks(model) if shape.compiled else ():
         block.compile()
     sides = [[p for p in model.parameters() if (p.dim() < 2) == narrow] for narrow in (0, 1)]
     groups = [{"params": p, "weight_decay": d} for p, d in zip(sides, (0.1, 0.0), strict=True)]
     optimizer = torch.optim.AdamW(groups, lr=3e-4, betas=(0.9, 0.95), fused=True)
     began, loss = 0.0, torch.zeros(())
-    for step, tokens in enumerate(batches(shape, train, device)):
+    for step, tokens in enumerate(iter_batches(shape, train, device)):
         if step == shape.warm_up:
-            wait(device)
+            wait_for_device(device)
             began = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16):
             logits = model(tokens[:, :-1])
@@ -173,41 +171,38 @@ def by_hand(shape: Shape, train: Dataset, device: torch.device) -> tuple[float, 
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-    wait(device)
-    return shape.steps * tokens.shape[0] * (tokens.shape[1] - 1) / (
-        time.perf_counter() - began
-    ), loss.item()
+    wait_for_device(device)
+    counted = shape.steps * tokens.shape[0] * (tokens.shape[1] - 1)
+    return counted / (time.perf_counter() - began), loss.item()
 
 
-def batches(shape: Shape, train: Dataset, device: torch.device) -> Iterator[torch.Tensor]:
-    """Yield batches in the order in which Trainyard's loader gives them."""
-    indices = create_uniform_order(train.fingerprint, 0, len(train)).indices_at(
-        np.arange(len(train))
-    )
-    for batch in np.split(indices, shape.warm_up + shape.steps):
+def iter_batches(shape: Shape, train: Dataset, device: torch.device) -> Iterator[torch.Tensor]:
+    """Yield the batches in the order in which Trainyard's loader gives them."""
+    order = create_uniform_order(train.fingerprint, 0, len(train))
+    for batch in np.split(order.indices_at(np.arange(len(train))), shape.warm_up + shape.steps):
         tokens = torch.from_numpy(train.read(batch)["tokens"]).long()
         if device.type == "cuda":
             tokens = tokens.pin_memory()
         yield tokens.to(device, non_blocking=True)
 
 
-def wait(device: torch.device) -> None:
+def wait_for_device(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
-LOOPS = {"ours": measure_own_loop, "by hand": by_hand}
+LOOPS = {"ours": measure_own_loop, "by hand": measure_by_hand}
 
 
-def flops(shape: Shape) -> float:
-    """Return the operations per token."""
-    return shape.workload().flops(shape.fresh(torch.device("meta")))
+def count_flops(shape: Shape) -> float:
+    """Return the number of floating-point operations per token."""
+    return shape.workload().flops(shape.make_model(torch.device("meta")))
 
 
-def findings(frame: Frame) -> Iterator[Finding]:
-    """Yield each shape's figures after each of its rounds, and the shapes that had no time."""
-    measured = {"smoke": SMOKE} if frame.smoke else shapes()
-    data = {name: random_tokens(one, frame.scratch / name) for name, one in measured.items()}
+def iter_mfu_findings(frame: Frame) -> Iterator[Finding]:
+    """Yield each shape's figures after each of its rounds, and the shapes without time for one."""
+    measured = {"smoke": SMOKE} if frame.smoke else load_shapes()
+    data = {name: write_tokens(one, frame.scratch / name) for name, one in measured.items()}
     speeds = {name: {loop: list[float]() for loop in LOOPS} for name in measured}
     took: dict[str, float] = {}
     for number in range(1 if frame.smoke else ROUNDS):
@@ -215,10 +210,8 @@ def findings(frame: Frame) -> Iterator[Finding]:
             began = time.monotonic()
             if began + took.get(name, max(took.values(), default=0)) < frame.until:
                 loops = [*LOOPS][:: -1 if number % 2 else 1]
-                one = measure_round(
-                    f"{name}: ", shape, data[name], loops, speeds[name], frame.device
-                )
-                yield from contain_failures(name, one)
+                given = shape, data[name], loops, speeds[name], frame.device
+                yield from contain_failures(name, measure_round(f"{name}: ", *given))
                 took[name] = time.monotonic() - began
     for name in measured.keys() - took.keys():
         yield Finding(what=f"{name}: MFU", text=LATE, of_gpu=False)
@@ -232,7 +225,7 @@ def measure_round(
     speeds: dict[str, list[float]],
     device: torch.device,
 ) -> Iterator[Finding]:
-    """Measure a shape once more; yield what its rounds say so far."""
+    """Measure a shape once more with each loop; yield its findings over all rounds so far."""
     losses = {}
     for loop in loops:
         speed, losses[loop] = LOOPS[loop](shape, train, device)
@@ -245,7 +238,7 @@ def measure_round(
         late = 100 * max(0.0, 1 - ratio.median)
         yield Finding.from_bound(f"{name}slower than by hand", late, *SLOWER, unit="%")
     if (most := find_device_peak(device)) is not None:
-        used = tuple(100 * speed * flops(shape) / most for speed in mine.rounds)
+        used = tuple(100 * speed * count_flops(shape) / most for speed in mine.rounds)
         yield Finding(what=f"{name}MFU", rounds=used, unit="%")
     apart = losses["ours"] / losses["by hand"] - 1
     yield Finding.from_bound(f"{name}last loss ÷ by hand − 1", apart, *SAME, of_gpu=False)

@@ -1,7 +1,7 @@
-"""One step of a training, looked at: which kernels it used, and where the host waited.
+"""Profile one step of a training: which kernels it used, and where the host waited.
 
 Names of kernels follow from cuDNN, FlashAttention, CUTLASS and cuBLAS; ``triton`` is what
-torch.compile has made. Of a wait torch warns (``torch.cuda.set_sync_debug_mode``).
+torch.compile has made. torch warns of each wait (``torch.cuda.set_sync_debug_mode``).
 """
 
 import re
@@ -17,12 +17,12 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.gpu.findings import Finding, Frame
-from benchmarks.gpu.short_training import GPT2, SMOKE, WatchedLoop, random_tokens, train_shape
+from benchmarks.gpu.short_training import GPT2, SMOKE, WatchedLoop, train_shape, write_tokens
 
 PLAIN = {"log_interval": 100, "validation_interval": 100, "checkpoint_interval": 100,
          "compile": False}  # fmt: skip
 STEP = 5
-"""Step that is looked at, of 6: not logged, and after what only the first ones do."""
+"""Step that is watched, of 6: it is not logged, and comes after what only first steps do."""
 PROFILED: dict[str, dict[str, Any]] = {
     "eager": {},
     "compiled": {"compile": True},
@@ -45,14 +45,14 @@ KINDS = {
     "copies": r"Memcpy|Memset|aten::copy_",
     "other": r"",
 }
-"""Kind of a kernel → what its name has; the first that fits."""
+"""Kind of a kernel → pattern of its name; the first that matches counts."""
 FUSED, APART = "aten::_fused_adamw_", ("aten::_foreach_addcdiv_", "aten::addcdiv_")
 """Operators of AdamW in one kernel, and in several."""
 EIGHT, CALLED = "aten::_scaled_mm", "called a synchronizing CUDA operation"
 """The product in 8 bits; torch's warning, which warns of the mode itself, too."""
 
 
-def kernels(frame: Frame) -> Iterator[Finding]:
+def iter_kernel_findings(frame: Frame) -> Iterator[Finding]:
     """Yield the kernels that one step of GPT-2's shape used in each case."""
     cuda = frame.device.type == "cuda"
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
@@ -60,22 +60,21 @@ def kernels(frame: Frame) -> Iterator[Finding]:
     def profile_kernels(name: str, settings: Mapping[str, Any]) -> Iterator[Finding]:
         seen = profile(activities=activities)
         kept = {"attend": "document"} if name == "documents" else {}
-        train(frame, name, settings, seen, **kept)
+        train_watched(frame, name, settings, seen, **kept)
         for one in describe_events(seen.key_averages(), cuda=cuda, float8="float8" in settings):
             yield replace(one, what=f"{name}: {one.what}")
 
     yield from frame.iter_case_findings(PROFILED, lambda name: name == "compiled", profile_kernels)
 
 
-def waits(frame: Frame) -> Iterator[Finding]:
-    """Yield the waits of each kind of step; on a processor nothing waits."""
+def iter_wait_findings(frame: Frame) -> Iterator[Finding]:
+    """Yield how often the host waits for the device in each kind of step; 0 on a processor."""
 
     def count_waits(name: str, differs: Mapping[str, Any]) -> Iterator[Finding]:
         found: list[str] = []
         cuda = frame.device.type == "cuda"
-        train(
-            frame, f"wait {name}", differs, record_sync_warnings(found) if cuda else nullcontext()
-        )
+        around = record_sync_warnings(found) if cuda else nullcontext()
+        train_watched(frame, f"wait {name}", differs, around)
         first = f"; first: {found[0]}" if found else ""
         why = f"a step that is not logged reads no number (docs/scale.md){first}"
         yield Finding.from_bound(f"{name}: waits in a step", len(found), 0, why)
@@ -83,25 +82,23 @@ def waits(frame: Frame) -> Iterator[Finding]:
     yield from frame.iter_case_findings(AWAITED, lambda name: name == "compiled", count_waits)
 
 
-def train(frame: Frame, name: str, settings: Mapping[str, Any], around: Any, **model: Any) -> None:
-    """Train some steps, with a context around the one that is looked at."""
+def train_watched(
+    frame: Frame, name: str, settings: Mapping[str, Any], around: Any, **model: Any
+) -> None:
+    """Train some steps, the step ``STEP`` in the context ``around``; ``model``: changed sizes."""
     shape = replace(SMOKE, batch=16) if frame.smoke else replace(GPT2, batch=8)
     shape = replace(shape, warm_up=STEP + 1, steps=0, model={**shape.model, **model})
 
     def enter_watched_step(loop: WatchedLoop) -> Any:
         return around if loop.step + 1 == STEP else nullcontext()
 
-    train_shape(
-        shape,
-        random_tokens(shape, frame.scratch / name),
-        enter_watched_step,
-        **{**PLAIN, **settings},
-    )
+    tokens = write_tokens(shape, frame.scratch / name)
+    train_shape(shape, tokens, enter_watched_step, **{**PLAIN, **settings})
 
 
 @contextmanager
 def record_sync_warnings(found: list[str]) -> Iterator[None]:
-    """Context in which torch notes in ``found`` where the host waits for the device."""
+    """Add the lines of code where the host waited for the device to ``found``."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.set_sync_debug_mode("warn")
@@ -113,7 +110,7 @@ def record_sync_warnings(found: list[str]) -> Iterator[None]:
 
 
 def describe_events(events: Any, *, cuda: bool, float8: bool) -> Iterator[Finding]:
-    """Yield what the events of one step say."""
+    """Yield findings about the profiler's events of one step."""
     ran = Counter({one.key: one.count for one in events if one.device_type == DeviceType.CPU})
     attention = [n for n in ran if re.match(r"aten::_scaled_dot_product_\w+(?<!backward)$", n)]
     yield Finding(what="attention operator", text=", ".join(attention) or "none")
@@ -131,13 +128,13 @@ def describe_events(events: Any, *, cuda: bool, float8: bool) -> Iterator[Findin
                 if one.device_type == DeviceType.CUDA and not one.is_user_annotation}  # fmt: skip
     whole = sum(took.values())
     for kind in KINDS:
-        mine = {name: time for name, time in took.items() if kind_of(name) == kind}
+        mine = {name: time for name, time in took.items() if classify_kernel(name) == kind}
         tops = sorted(mine, key=mine.__getitem__, reverse=True)[:3]
         named = "; ".join(f"{name[:70]} {100 * mine[name] / whole:.1f} %" for name in tops)
         share = (100 * sum(mine.values()) / whole,)
         yield Finding(what=f"{kind}, share of the time", rounds=share, unit="%", limit=named)
 
 
-def kind_of(name: str) -> str:
-    """Return the kind of a kernel."""
+def classify_kernel(name: str) -> str:
+    """Return the kind of a kernel, a key of ``KINDS``."""
     return next(kind for kind, pattern in KINDS.items() if re.search(pattern, name))

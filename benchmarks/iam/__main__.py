@@ -4,9 +4,9 @@ python -m benchmarks.iam [--recipe recipes/laptop.yaml] [--run] [--json FILE]
 
 The roles are made in the emulator's IAM, which holds requests to them. plan and upsert really run,
 with the roles that CI has; with --run the laptop's recipe does, to a registered model, with the
-roles of pipeline and jobs. What else a pipeline asks for is derived from its definition
+roles of pipeline and jobs. The other calls of a pipeline are derived from its definition
 (``derived_requests``). Every call must be allowed. Then each statement is deleted in turn, and all
-calls of its role are evaluated again: one must be denied, by its name. Else the statement is not
+calls of its role are evaluated again: one of its actions must be denied. Else the statement is not
 needed, and is listed.
 """
 
@@ -24,17 +24,8 @@ from typing import Annotated, Any
 import boto3
 import typer
 
-from benchmarks.harness import (
-    CHECKOUT,
-    Figure,
-    JsonFile,
-    Section,
-    Target,
-    report,
-    screen,
-    show,
-    steps_of,
-)
+from benchmarks import harness
+from benchmarks.harness import CHECKOUT, Figure, JsonFile, Section, Target
 from benchmarks.iam.derived_requests import DERIVED_CALLS
 from pipelines.infrastructure.serving_roles import build_recipe_subject
 from trainyard.aws_clients import create_client
@@ -52,7 +43,7 @@ FEW = (
     *("train.loop.max_steps=20", "train.loop.warmup_steps=2", "train.loop.validation_interval=10"),
     *("gate.max_bits_per_byte=20", "gate.below_baseline=null"),
 )
-"""What makes the laptop's run short, and its gate pass."""
+"""Overrides that make the laptop's run short, and its gate pass."""
 STAND_INS = {
     "recipes/finetune.yaml": (
         "train.start_from.model_package=null",
@@ -60,13 +51,13 @@ STAND_INS = {
         f"train.start_from.model_sha256={'a' * 64}",
     )
 }
-"""What a recipe needs in place of the package of another recipe's run."""
+"""Recipe → overrides in place of the package of another recipe's run."""
 CHANGE = "shard.max_runtime_minutes=77"
 NAMES = {"pipeline": "bench", "job": "bench-job", "plan": "plan", "ci": "ci", "events": "events"}
 """Role → its name in IAM."""
 ARNS = {role: f"arn:aws:iam::{ACCOUNT}:role/{name}" for role, name in NAMES.items()}
 OWN = (f"aws.role={ARNS['pipeline']}", f"aws.job_role={ARNS['job']}", f"aws.account={ACCOUNT}")
-"""What gives a recipe the roles above, in the emulator's account."""
+"""Overrides that give a recipe the roles above, in the emulator's account."""
 
 
 @dataclass(slots=True)
@@ -93,7 +84,7 @@ def main(
     shipped = sorted(str(p.relative_to(CHECKOUT)) for p in CHECKOUT.glob("recipes/*.yaml"))
     trials = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-iam-") as folder:
-        for path in steps_of("recipes", recipe or shipped):
+        for path in harness.track_steps("recipes", recipe or shipped):
             boto3.DEFAULT_SESSION = None  # it remembers the keys of another emulator
             with (
                 serve_emulator(Path(folder) / Path(path).stem) as endpoint,
@@ -101,12 +92,12 @@ def main(
             ):
                 trials.append(try_recipe(endpoint, path, run and path == LAPTOP))
     section = judge_trials(trials)
-    show(section, screen())
-    raise typer.Exit(report([section], json_file, {"run": run}))
+    harness.show_section(section)
+    raise typer.Exit(harness.write_report([section], json_file, {"run": run}))
 
 
 def try_recipe(endpoint: Endpoint, path: str, run: bool) -> Trial:
-    """Make the recipe's roles, run what can be run with them, and derive the rest."""
+    """Create the recipe's roles, run what can be run with them, and derive the other calls."""
     own = [*OWN, *STAND_INS.get(path, ())]
     subject = build_recipe_subject(Path(path), own)
     trial = Trial(path, {role: derive_policy(subject, role) for role in NAMES})
@@ -115,19 +106,18 @@ def try_recipe(endpoint: Endpoint, path: str, run: bool) -> Trial:
     _make_roles(trial.policies)
     create_client("s3").create_bucket(Bucket=str(subject.root).split("/")[2])
     if run:
-        _verb(endpoint, "corpus", path, own)
+        _run_verb(endpoint, "corpus", path, own)
     chosen = [*own, *FEW] if run else own
     for further in ((), ("--start",)):
-        _verb(endpoint, "plan", path, chosen, ARNS["plan"])
-        _verb(endpoint, "upsert", path, chosen, ARNS["ci"], *further)
+        _run_verb(endpoint, "plan", path, chosen, ARNS["plan"])
+        _run_verb(endpoint, "upsert", path, chosen, ARNS["ci"], *further)
     found = create_client("sagemaker").list_pipeline_executions(PipelineName=subject.name)
     [execution] = found["PipelineExecutionSummaries"]
     endpoint.wait(execution["PipelineExecutionArn"])  # most fail: their data are not here
-    create_client("sagemaker").update_pipeline(
-        PipelineName=subject.name, PipelineDescription="by hand"
-    )
+    change = {"PipelineName": subject.name, "PipelineDescription": "by hand"}
+    create_client("sagemaker").update_pipeline(**change)
     for role in ("plan", "ci"):  # both look: at the execution, too
-        _verb(endpoint, "plan", path, [*chosen, CHANGE], ARNS[role])
+        _run_verb(endpoint, "plan", path, [*chosen, CHANGE], ARNS[role])
     known = {arn: role for role, arn in ARNS.items()}
     for request in (decision.request for decision in decisions):
         role = known.get(request.principal.role)  # not SageMaker's own, about a role's trust
@@ -140,7 +130,7 @@ def try_recipe(endpoint: Endpoint, path: str, run: bool) -> Trial:
 
 
 def _is_tolerated(request: Request) -> bool:
-    """HeadBucket, which has no prefix: pipeline_objects.ensure_bucket lives with a refusal."""
+    """Return whether it is HeadBucket (no prefix), whose denial ``ensure_bucket`` tolerates."""
     return request.action == "s3:ListBucket" and "s3:prefix" not in request.context
 
 
@@ -149,19 +139,18 @@ def _make_roles(policies: Mapping[str, dict[str, Any]]) -> None:
     for role, policy in policies.items():
         name = {"RoleName": NAMES[role]}
         iam.create_role(**name, AssumeRolePolicyDocument=trust)
-        said = json.dumps(policy)
-        iam.put_role_policy(**name, PolicyName=DERIVED_POLICY, PolicyDocument=said)
+        document = json.dumps(policy)
+        iam.put_role_policy(**name, PolicyName=DERIVED_POLICY, PolicyDocument=document)
 
 
-def _verb(
+def _run_verb(
     endpoint: Endpoint, verb: str, path: str, overrides: Sequence[str], role: str = "", *more: str
 ) -> None:
-    """Run one of our verbs, with a role's keys; a plan's status 2 says that something changes."""
+    """Run a pipeline command with a role's keys; a plan's status 2 means that something changes."""
     own = {**os.environ, **endpoint.env}
     if role:
-        keys = create_client("sts").assume_role(RoleArn=role, RoleSessionName="bench")[
-            "Credentials"
-        ]
+        answer = create_client("sts").assume_role(RoleArn=role, RoleSessionName="bench")
+        keys = answer["Credentials"]
         own |= {"AWS_ACCESS_KEY_ID": keys["AccessKeyId"], "AWS_SESSION_TOKEN": keys["SessionToken"],
                 "AWS_SECRET_ACCESS_KEY": keys["SecretAccessKey"]}  # fmt: skip
     command = [sys.executable, "-m", f"pipelines.{verb}", "--recipe", path, *more]
@@ -174,12 +163,12 @@ def _verb(
 
 
 def judge_trials(trials: Sequence[Trial]) -> Section:
-    """Return how many calls are allowed, and how many statements are needed."""
+    """Return a section with how many calls are allowed, and how many statements are needed."""
     columns = ("recipe", "calls", "made", "allowed", "statements", "needed")
     section = Section("iam", "Derived roles", columns)
     totals = []
     for trial in trials:
-        found = [_of_role(section, trial, role) for role in NAMES]
+        found = [_judge_role(section, trial, role) for role in NAMES]
         calls, allowed, *needed = (sum(column) for column in zip(*found, strict=True))
         totals.append((calls, allowed, *needed))
         row = (calls, trial.ran, allowed, *needed)
@@ -193,19 +182,18 @@ def judge_trials(trials: Sequence[Trial]) -> Section:
     return section
 
 
-def _of_role(section: Section, trial: Trial, role: str) -> tuple[int, int, int, int]:
-    """Return (calls, those allowed, statements, those without which a call is denied)."""
+def _judge_role(section: Section, trial: Trial, role: str) -> tuple[int, int, int, int]:
+    """Return (calls, allowed calls, statements, statements without which a call is denied)."""
     statements, calls = trial.policies[role]["Statement"], trial.calls[role]
     denied = _list_denied_calls(statements, calls)
     section.notes += [f"{trial.recipe}, {role}: {decision.message}" for decision in denied]
     needed = 0
     for statement in statements:
         rest = [one for one in statements if one is not statement]
-        lost = [
-            d for d in _list_denied_calls(rest, calls) if d.request.action in statement["Action"]
-        ]
-        needed += bool(lost)
-        if not lost:
+        lost = [decision.request.action for decision in _list_denied_calls(rest, calls)]
+        is_needed = any(action in statement["Action"] for action in lost)
+        needed += is_needed
+        if not is_needed:
             section.notes.append(f"{trial.recipe}, {role}: {statement['Sid']} is not needed")
     return len(calls), len(calls) - len(denied), len(statements), needed
 

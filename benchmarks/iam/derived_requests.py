@@ -1,10 +1,10 @@
-"""The calls that a pipeline makes with its roles, from its definition: for recipes too big to run.
+"""Derive the calls of a pipeline's roles from its definition, for recipes too big to run.
 
 The calls are those on which the emulator holds a role (authorization.role_calls); the places in S3
 are read from the steps' requests here, and not by the derivation of policies that is judged.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from trainyard.emulator.iam.account_policies import make_session_principal
@@ -38,58 +38,62 @@ _WRITES = (
 _PLACES = ("S3Uri", "S3OutputPath", "DestinationS3Uri")
 
 
-def job_requests(subject: Subject) -> Iterator[Call]:
-    """Iterate over the calls of the jobs' role."""
+def iter_job_role_calls(subject: Subject) -> Iterator[Call]:
+    """Yield the calls of the jobs' role."""
     for step in subject.values.steps:
-        job, asked = get_step_type(step.type).job, _resolve_request(subject, step.arguments)
+        job, request = get_step_type(step.type).job, _resolve_request(subject, step.arguments)
         if job is None:
             continue
-        yield from iter_job_calls(asked)
-        yield from _moves(asked)
+        yield from iter_job_calls(request)
+        yield from _iter_transfers(request)
         yield from iter_logging_calls(job.log_group, f"pipelines-{EXECUTION}-{step.name}/algo-1")
         yield make_metric_call(job.log_group)
 
 
-def _moves(asked: Mapping[str, Any]) -> Iterator[Call]:
-    for field in _READS:
-        for place in _PLACES:
-            for uri in iter_members(asked.get(field), place):
-                bucket, key = _split(uri)
-                yield make_list_call(bucket, key)
-                yield make_object_call("GetObject", bucket, _below(key))
-    for field in _WRITES:
-        for place in _PLACES:
-            for uri in iter_members(asked.get(field), place):
-                bucket, key = _split(uri)
-                yield make_object_call("PutObject", bucket, _below(key))
+def _iter_transfers(request: Mapping[str, Any]) -> Iterator[Call]:
+    """Yield the calls that read a job's inputs from S3, and write its outputs."""
+    for bucket, key in _iter_places(request, _READS):
+        yield make_list_call(bucket, key)
+        yield make_object_call("GetObject", bucket, _make_child_key(key))
+    for bucket, key in _iter_places(request, _WRITES):
+        yield make_object_call("PutObject", bucket, _make_child_key(key))
 
 
-def pipeline_requests(subject: Subject) -> Iterator[Call]:
-    """Iterate over the calls of the pipeline's role."""
+def _iter_places(request: Mapping[str, Any], fields: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the (bucket, key) of every URI in some fields of a request."""
+    for field in fields:
+        for place in _PLACES:
+            yield from map(_split_uri, iter_members(request.get(field), place))
+
+
+def iter_pipeline_role_calls(subject: Subject) -> Iterator[Call]:
+    """Yield the calls of the pipeline's role."""
     for step in subject.values.steps:
         if step.type in ("Condition", "Fail"):
             continue
         named = {name: step.document.get(name) for name in ("FunctionArn", "SqsQueueUrl")}
-        asked, fields = _resolve_request(subject, step.arguments), _resolve_request(subject, named)
+        request = _resolve_request(subject, step.arguments)
+        fields = _resolve_request(subject, named)
         name = f"pipelines-{EXECUTION}-{step.name}-0123456789"
-        yield from iter_step_calls(step.type, name, asked, fields)
+        yield from iter_step_calls(step.type, name, request, fields)
         if job := get_step_type(step.type).job:  # when the execution is stopped
             yield from iter_sagemaker_calls(f"Stop{job.api}", {f"{job.api}Name": name})
     for found, _ in iter_expressions(subject.document):
         if body := found.get(JSON_GET):
-            yield make_object_call("GetObject", *_split(_json_file(subject, body)))
-            yield from _decryption(subject)
+            yield make_object_call("GetObject", *_split_uri(_resolve_json_uri(subject, body)))
+            yield from _iter_decryptions(subject)
 
 
-def _decryption(subject: Subject) -> Iterator[Call]:
-    """S3 decrypts, with its caller's rights, what the jobs' outputs are encrypted with."""
+def _iter_decryptions(subject: Subject) -> Iterator[Call]:
+    """Yield the decryptions of the jobs' outputs, which S3 does with its caller's permissions."""
     for step in subject.values.steps:
         outputs = [step.arguments.get(f) for f in ("ProcessingOutputConfig", "OutputDataConfig")]
         for key in {*iter_members(outputs, "KmsKeyId")}:
             yield make_key_call("Decrypt", _resolve_request(subject, key))
 
 
-def _json_file(subject: Subject, body: Mapping[str, Any]) -> str:
+def _resolve_json_uri(subject: Subject, body: Mapping[str, Any]) -> str:
+    """Return the URI of the file that a JsonGet reads."""
     if "S3Uri" in body:
         return _resolve_request(subject, body["S3Uri"])
     file = parse_get(body["PropertyFile"][GET])
@@ -97,24 +101,22 @@ def _json_file(subject: Subject, body: Mapping[str, Any]) -> str:
     return f"{_resolve_request(subject, {GET: f'Steps.{file.name}.{folder}'})}/{name}"
 
 
-def events_requests(subject: Subject) -> Iterator[Call]:
-    """Iterate over the calls of the role that starts the pipeline on a schedule."""
+def iter_events_role_calls(subject: Subject) -> Iterator[Call]:
+    """Yield the calls of the role that starts the pipeline on a schedule."""
     yield from iter_sagemaker_calls("StartPipelineExecution", {"PipelineName": subject.name})
 
 
-def look_requests(subject: Subject) -> Iterator[Call]:
-    """Iterate over what a plan lists to know of each step whether the cache answers it."""
+def iter_cache_lookups(subject: Subject) -> Iterator[Call]:
+    """Yield the S3 listings by which a plan learns which steps' results are in the cache."""
     for step in subject.values.steps:
         if step.document.get("CacheConfig"):
-            asked = _resolve_request(subject, step.arguments)
-            for field in (*_READS[:2], *_WRITES[:2]):
-                for place in _PLACES:
-                    for uri in iter_members(asked.get(field), place):
-                        yield make_list_call(*_split(uri))
+            request = _resolve_request(subject, step.arguments)
+            for bucket, key in _iter_places(request, (*_READS[:2], *_WRITES[:2])):
+                yield make_list_call(bucket, key)
 
 
 def _resolve_request(subject: Subject, value: Any) -> Any:
-    """Return a request in which what a run decides is ``x``."""
+    """Return a request in which every value that only a run decides is ``x``."""
     if isinstance(value, list):
         return [_resolve_request(subject, item) for item in value]
     if not isinstance(value, dict):
@@ -124,19 +126,19 @@ def _resolve_request(subject: Subject, value: Any) -> Any:
     return {name: _resolve_request(subject, item) for name, item in value.items()}
 
 
-def _split(uri: Any) -> tuple[str, str]:
+def _split_uri(uri: Any) -> tuple[str, str]:
     bucket, _, key = str(uri).removeprefix("s3://").partition("/")
     return bucket, key
 
 
-def _below(key: str) -> str:
+def _make_child_key(key: str) -> str:
     return f"{key.rstrip('/')}/part-0" if key else "part-0"
 
 
 def _make_request_lister(
     calls: Callable[[Subject], Iterator[Call]],
 ) -> Callable[[Subject, str], list[Request]]:
-    """Return the calls as requests of a session of the role with that ARN, each once."""
+    """Return a function (subject, role's ARN) → the calls as requests of a session of the role."""
 
     def list_requests(subject: Subject, role: str) -> list[Request]:
         caller = Caller(make_session_principal(role), None)
@@ -146,10 +148,10 @@ def _make_request_lister(
 
 
 DERIVED_CALLS = {
-    "job": _make_request_lister(job_requests),
-    "pipeline": _make_request_lister(pipeline_requests),
-    "plan": _make_request_lister(look_requests),
-    "ci": _make_request_lister(look_requests),
-    "events": _make_request_lister(events_requests),
+    "job": _make_request_lister(iter_job_role_calls),
+    "pipeline": _make_request_lister(iter_pipeline_role_calls),
+    "plan": _make_request_lister(iter_cache_lookups),
+    "ci": _make_request_lister(iter_cache_lookups),
+    "events": _make_request_lister(iter_events_role_calls),
 }
 """Role → its calls, as requests of a session of the role with an ARN."""

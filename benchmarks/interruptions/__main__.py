@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.harness import JsonFile, keep, show_table, steps_of
+from benchmarks.harness import JsonFile, show_table, track_steps, write_json
 from benchmarks.interruptions import trial
 from benchmarks.interruptions.training import INTERVAL, STEPS, write_data
 from benchmarks.interruptions.trial import References, Trial
@@ -32,29 +32,29 @@ def main(
 ) -> None:
     """Exit status 1 if a curve differs, a torn checkpoint was resumed, or too much was lost."""
     with tempfile.TemporaryDirectory(prefix="interruptions-") as scratch:
-        trials = measure(Path(scratch), runs, world, seed)
-    found = figures(trials)
+        trials = run_all_trials(Path(scratch), runs, world, seed)
+    found = summarize_trials(trials)
     show_table((f"{runs} runs of {STEPS} steps, interval {INTERVAL}", ""), found.items())
-    keep(json_file, found | {"seed": seed, "trials": [asdict(one) for one in trials]})
+    write_json(json_file, found | {"seed": seed, "trials": [asdict(one) for one in trials]})
     raise typer.Exit(1 if found["runs with a fault"] else 0)
 
 
-def measure(scratch: Path, runs: int, worlds: list[int], seed: int) -> list[Trial]:
-    """Every run in a folder of its own, which is deleted afterwards."""
+def run_all_trials(scratch: Path, runs: int, worlds: list[int], seed: int) -> list[Trial]:
+    """Run all trials, each in its own folder, which is deleted afterwards; return them."""
     write_data(scratch / "data", seed)
     references = References(scratch / "data", scratch / "undisturbed")
     found = []
-    for number in steps_of("interrupted trainings", range(runs)):
+    for number in track_steps("interrupted trainings", range(runs)):
         folder = scratch / f"{number}"
-        found.append(trial.run(number, seed, scratch / "data", folder, references, worlds))
+        found.append(trial.run_trial(number, seed, scratch / "data", folder, references, worlds))
         shutil.rmtree(folder)
         if found[-1].faults:
             print(f"run {number}: {found[-1]}", flush=True)
     return found
 
 
-def figures(trials: list[Trial]) -> dict[str, Any]:
-    """What was done to the runs, and what came of it."""
+def summarize_trials(trials: list[Trial]) -> dict[str, Any]:
+    """Return what was done to the runs, and what came of it: counts, largest losses and errors."""
     resumes = [resume for one in trials for resume in one.resumes]
     same, other = ([one for one in trials if one.bitwise == kind] for kind in (True, False))
     lost: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A small language model's training as real processes over gloo, and what it wrote down.
+"""A small language model's training as processes over gloo, and the files that it writes.
 
 <folder>/checkpoints/<identity>/step-…   the engine's checkpoints
 <folder>/losses-<n>.txt                  of the n-th start: "resumed 8", then "9 0x1.5p+2" …
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.measured_process import free_ports, rank_environment
+from benchmarks.measured_process import find_free_ports, make_rank_env
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
 
@@ -35,7 +35,7 @@ TIMEOUT = 120  # seconds that no training takes
 
 @dataclass(frozen=True)
 class Layout:
-    """How many ranks, and what they share."""
+    """A strategy, and the number of its ranks."""
 
     strategy: str
     world: int
@@ -43,7 +43,7 @@ class Layout:
 
 @dataclass
 class Training:
-    """One training in its folder; ``start`` it, disturb it, start it again."""
+    """A training in its folder, which can be interrupted and started again."""
 
     data: Path
     folder: Path
@@ -51,20 +51,20 @@ class Training:
     ranks: list[BaseProcess] = field(default_factory=list)
 
     def start(self, layout: Layout) -> None:
-        """Start all ranks; returns at once."""
+        """Start all ranks without waiting for them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.starts += 1
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["training.loop", "training.strategies.mesh"])
-        [port] = free_ports(1)
+        [port] = find_free_ports(1)
         self.ranks = []
         for rank in range(layout.world):
             given = (self.data, self.folder, self.starts, layout, rank, port)
-            self.ranks.append(context.Process(target=_rank, args=given, daemon=True))
+            self.ranks.append(context.Process(target=_run_rank, args=given, daemon=True))
             self.ranks[-1].start()
 
-    def end(self) -> list[int]:
-        """Wait for every rank; their exit codes."""
+    def wait_for_end(self) -> list[int]:
+        """Wait for every rank; return the exit codes."""
         limit = time.monotonic() + TIMEOUT
         for rank in self.ranks:
             rank.join(max(0.1, limit - time.monotonic()))
@@ -75,27 +75,27 @@ class Training:
         return codes
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return all(rank.is_alive() for rank in self.ranks)
 
-    def losses(self, start: int) -> dict[int, str]:
-        """Step → loss, exactly, of the ``start``-th start."""
-        return {int(step): loss for step, loss in self._lines(start) if step != "resumed"}
+    def read_losses(self, start: int) -> dict[int, str]:
+        """Return step → loss, as an exact hexadecimal, of the ``start``-th start."""
+        return {int(step): loss for step, loss in self._read_lines(start) if step != "resumed"}
 
     def find_resumed_step(self, start: int) -> int | None:
-        """The step that a start went on from; None when it did not come so far."""
-        found = [int(value) for step, value in self._lines(start) if step == "resumed"]
+        """Return the step that a start resumed from; None if it did not come so far."""
+        found = [int(value) for step, value in self._read_lines(start) if step == "resumed"]
         return found[0] if found else None
 
     def last_step(self) -> int:
-        """How far the training has come since it was started last."""
-        steps = self.losses(self.starts)
+        """Return the last step that the newest start has reached."""
+        steps = self.read_losses(self.starts)
         return max(steps) if steps else self.find_resumed_step(self.starts) or 0
 
-    def log(self) -> str:
+    def read_log(self) -> str:
         return "".join(path.read_text() for path in sorted(self.folder.glob("rank-*.log")))
 
-    def _lines(self, start: int) -> list[list[str]]:
+    def _read_lines(self, start: int) -> list[list[str]]:
         path = self.folder / f"losses-{start}.txt"
         text = path.read_text() if path.exists() else ""
         return [line.split() for line in text.splitlines(keepends=True) if line.endswith("\n")]
@@ -103,22 +103,21 @@ class Training:
     # checkpoints, judged without the engine
 
     def list_saved_folders(self) -> list[Path]:
-        """Folders of checkpoints that are whole or not, oldest first."""
+        """Return the folders of checkpoints, complete or not, oldest first."""
         return sorted(self.folder.glob("checkpoints/*/step-*"))
 
     def newest_whole(self) -> int:
-        """Step of the newest checkpoint whose marker and files are all there and fit; or 0."""
-        return max(
-            (step_of(folder) for folder in self.list_saved_folders() if is_whole(folder)), default=0
-        )
+        """Return the step of the newest checkpoint that ``is_whole``; 0 without one."""
+        whole = filter(is_whole, self.list_saved_folders())
+        return max(map(parse_step, whole), default=0)
 
 
-def step_of(folder: Path) -> int:
+def parse_step(folder: Path) -> int:
     return int(folder.name.removeprefix("step-"))
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether the marker is there and every file that it names has the named hash."""
+    """Return whether the marker exists and every file that it names has the named hash."""
     try:
         files = json.loads((folder / "complete.json").read_bytes())["files"]
         contents = {name: (folder / name).read_bytes() for name in files}
@@ -126,42 +125,42 @@ def is_whole(folder: Path) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     return all(
-        hashlib.sha256(hashes[name]).hexdigest() == said["sha256"]
-        and hashes[name] == _of_blocks(contents[name])
-        for name, said in files.items()
+        hashlib.sha256(hashes[name]).hexdigest() == entry["sha256"]
+        and hashes[name] == _hash_blocks(contents[name])
+        for name, entry in files.items()
     )
 
 
-def _of_blocks(content: bytes) -> bytes:
-    """The SHA-256 of each 16 KiB."""
+def _hash_blocks(content: bytes) -> bytes:
+    """Return the SHA-256 digests of all blocks of 16 KiB, one after the other."""
     blocks = (content[n : n + BLOCK] for n in range(0, len(content), BLOCK))
     return b"".join(hashlib.sha256(block).digest() for block in blocks)
 
 
 def write_data(folder: Path, seed: int) -> None:
-    """Random tokens, from which something can be learned: each depends on the one before it."""
+    """Write random tokens that can be learned: each depends on the one before it."""
     random = np.random.default_rng(seed)
     packing = load_packing("language_model", MODEL)
     for split, count in (("train", 120), ("validation", 12)):
         rows = np.cumsum(random.integers(1, 4, (count, packing.width)), 1) % 64
         tokens = {"tokens": rows.astype(packing.dtype)}
-        told = {"shard_bytes": 2000, "split": split, "workload": packing.info}
-        write_dataset(folder / split, tokens, packing.fields, **told)
+        options = {"shard_bytes": 2000, "split": split, "workload": packing.info}
+        write_dataset(folder / split, tokens, packing.fields, **options)
 
 
-def _rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port: int) -> None:
-    """Work of one process."""
-    os.environ |= rank_environment(rank, layout.world, port)
+def _run_rank(data: Path, folder: Path, start: int, layout: Layout, rank: int, port: int) -> None:
+    """Run one rank of the training in this process, with its output in the rank's log."""
+    os.environ |= make_rank_env(rank, layout.world, port)
     with (folder / f"rank-{rank}.log").open("a") as log:
         for descriptor in (1, 2):
             os.dup2(log.fileno(), descriptor)
 
     from steps.job_main import run
 
-    run(lambda: _train(data, folder, start, layout), folder / "failure")
+    run(lambda: _train_rank(data, folder, start, layout), folder / "failure")
 
 
-def _train(data: Path, folder: Path, start: int, layout: Layout) -> None:
+def _train_rank(data: Path, folder: Path, start: int, layout: Layout) -> None:
     import torch
 
     from training.checkpoint.checkpoints import Checkpoints

@@ -11,57 +11,57 @@ from benchmarks.interruptions.training import INTERVAL, STEPS, Layout, Training,
 
 
 def kill_rank(training: Training, source: random.Random) -> None:
-    """SIGKILL of one rank; the others have to end by themselves."""
-    _wait(training, source)
+    """Kill one rank by SIGKILL; the others have to end by themselves."""
+    _wait_for_random_step(training, source)
     source.choice(training.ranks).kill()
-    training.end()
+    training.wait_for_end()
 
 
 def stop_node(training: Training, source: random.Random) -> None:
-    """SIGTERM of every rank: they save at the next step's boundary and end.
+    """Stop every rank by SIGTERM: they save at the next step's boundary and end.
 
-    Not before this start's first step: until then there is nothing new to save, and they just end.
+    Wait for this start's first step: until then there is nothing new to save, and they just end.
     """
-    _wait(training, source)
-    while training.running and not training.losses(training.starts):
+    _wait_for_random_step(training, source)
+    while training.is_running and not training.read_losses(training.starts):
         time.sleep(0.001)
     for rank in training.ranks:
         rank.terminate()
-    training.end()
+    training.wait_for_end()
 
 
 def kill_node(training: Training, source: random.Random) -> None:
-    """SIGKILL of every rank at once."""
-    _wait(training, source)
+    """Kill every rank at once by SIGKILL."""
+    _wait_for_random_step(training, source)
+    _kill_ranks(training)
+
+
+def _kill_ranks(training: Training) -> None:
     for rank in training.ranks:
         rank.kill()
-    training.end()
+    training.wait_for_end()
 
 
 def kill_during_write(training: Training, source: random.Random) -> None:
-    """SIGKILL of every rank as soon as a checkpoint is there without its marker."""
-    _wait(training, source)
+    """Kill every rank by SIGKILL as soon as there is a checkpoint without its marker."""
+    _wait_for_random_step(training, source)
     known = set(training.list_saved_folders())
-    while training.running:
-        if any(
-            not (path / "complete.json").exists()
-            for path in {*training.list_saved_folders()} - known
-        ):
+    while training.is_running:
+        new = {*training.list_saved_folders()} - known
+        if not all((path / "complete.json").exists() for path in new):
             time.sleep(source.uniform(0, 0.005))
             break
         time.sleep(0.0005)
-    for rank in training.ranks:
-        rank.kill()
-    training.end()
+    _kill_ranks(training)
 
 
-def _wait(training: Training, source: random.Random) -> None:
-    """Until a random step of those that are left; or until the training has ended."""
-    while training.running and training.find_resumed_step(training.starts) is None:
+def _wait_for_random_step(training: Training, source: random.Random) -> None:
+    """Wait until a random step of those that are left, or until the training has ended."""
+    while training.is_running and training.find_resumed_step(training.starts) is None:
         time.sleep(0.002)
     first = training.last_step()
     step = source.randint(first, max(first, STEPS - 2))
-    while training.running and training.last_step() < step:
+    while training.is_running and training.last_step() < step:
         time.sleep(0.001)
 
 
@@ -73,8 +73,8 @@ DISTURBANCES: dict[str, Callable[[Training, random.Random], None]] = {
 }
 
 
-def tear(training: Training, source: random.Random) -> str:
-    """Damage the newest whole checkpoint; what was done, empty when there is none."""
+def damage_checkpoint(training: Training, source: random.Random) -> str:
+    """Damage the newest whole checkpoint; return the kind of damage, or "" without a checkpoint."""
     whole = [folder for folder in training.list_saved_folders() if is_whole(folder)]
     if not whole:
         return ""
@@ -84,7 +84,7 @@ def tear(training: Training, source: random.Random) -> str:
     return name
 
 
-def flip(part: Path, source: random.Random) -> None:
+def flip_bit(part: Path, source: random.Random) -> None:
     content = bytearray(part.read_bytes())
     content[source.randrange(len(content))] ^= 1 << source.randrange(8)
     part.write_bytes(content)
@@ -92,7 +92,7 @@ def flip(part: Path, source: random.Random) -> None:
 
 TEARS: dict[str, Callable[[Path, random.Random], object]] = {
     "file cut off": lambda part, source: os.truncate(part, source.randrange(part.stat().st_size)),
-    "bit flipped": flip,
+    "bit flipped": flip_bit,
     "marker deleted": lambda part, source: part.with_name("complete.json").unlink(),
     "file deleted": lambda part, source: part.unlink(),
 }
@@ -103,19 +103,19 @@ STOP = "SIGTERM of the node"
 
 @dataclass
 class Resume:
-    """One interruption, and where the next start went on."""
+    """One interruption, and the step that the next start resumed from."""
 
     disturbance: str
     torn: str
     before: Layout
     after: Layout
     last_step: int
-    """The last one that was made."""
+    """Last step before the interruption."""
     newest_whole: int
-    """Step of the newest whole checkpoint then on the disk."""
+    """Step of the newest complete checkpoint on the disk at that time."""
     resumed: int | None = None
     unfinished: bool = False
-    """Whether the checkpoint that was due last was not complete yet, so was still being written."""
+    """Whether the checkpoint due last was still being written."""
 
     @property
     def lost(self) -> int:
@@ -125,9 +125,8 @@ class Resume:
     def allowed_loss(self) -> int:
         """Steps that may be lost.
 
-        One interval; a second one when the newest checkpoint was torn on purpose. While a
-        checkpoint is written the training goes on, and what it does until the write is complete
-        comes on top.
+        One interval; a second one when the newest checkpoint was torn on purpose; and the steps the
+        training makes while an unfinished checkpoint is written.
         """
         if self.disturbance == STOP and not self.torn:
             return 0
@@ -137,7 +136,7 @@ class Resume:
 
 @dataclass
 class Trial:
-    """What was done to a run, and what came of it."""
+    """What was done to a training, and what came of it."""
 
     number: int
     resumes: list[Resume] = field(default_factory=list)
@@ -151,67 +150,69 @@ class Trial:
 
 
 class References:
-    """Undisturbed curves, measured when first asked for."""
+    """Loss curves of undisturbed trainings, which run when a curve is first asked for."""
 
     def __init__(self, data: Path, folder: Path) -> None:
         self._data, self._folder = data, folder
         self._curves: dict[Layout, dict[int, str]] = {}
 
-    def curve(self, layout: Layout) -> dict[int, str]:
-        """Step → loss."""
+    def get_curve(self, layout: Layout) -> dict[int, str]:
+        """Return step → loss of the undisturbed training with a layout."""
         if layout not in self._curves:
             folder = self._folder / f"{layout.strategy}-{layout.world}"
             training = Training(self._data, folder)
             training.start(layout)
-            codes = training.end()
+            codes = training.wait_for_end()
             if any(codes):
-                raise RuntimeError(f"the undisturbed training ended with {codes}: {training.log()}")
-            self._curves[layout] = training.losses(1)
+                raise RuntimeError(
+                    f"the undisturbed training ended with {codes}: {training.read_log()}"
+                )
+            self._curves[layout] = training.read_losses(1)
         return self._curves[layout]
 
 
-def run(
+def run_trial(
     number: int, seed: int, data: Path, folder: Path, references: References, worlds: list[int]
 ) -> Trial:
-    """The seed decides what is done, and to which layout."""
+    """Run one trial; its seed and number decide on layouts and interruptions."""
     source = random.Random(f"{seed} {number}")
     trial, training = Trial(number), Training(data, folder)
     base = layout = Layout(source.choice(["ddp", "ddp", "ddp", "fsdp"]), source.choice(worlds))
-    expected = references.curve(base)
+    expected = references.get_curve(base)
     for _ in range(source.choice([1, 1, 2])):
         training.start(layout)
-        _see(trial, training)
-        layout = _disturb(trial, training, layout, source)
+        _record_resume(trial, training)
+        layout = _interrupt(trial, training, layout, source)
     training.start(layout)
-    codes = training.end()
-    _see(trial, training)
+    codes = training.wait_for_end()
+    _record_resume(trial, training)
     if any(codes):
-        trial.faults.append(f"the last start ended with {codes}: {training.log()[-3000:]}")
+        trial.faults.append(f"the last start ended with {codes}: {training.read_log()[-3000:]}")
     trial.bitwise = all(one.after == base for one in trial.resumes)
-    _compare(trial, training, expected)
+    _compare_losses(trial, training, expected)
     return trial
 
 
-def _disturb(trial: Trial, training: Training, layout: Layout, source: random.Random) -> Layout:
-    """Interrupt the training; the layout that it goes on with."""
+def _interrupt(trial: Trial, training: Training, layout: Layout, source: random.Random) -> Layout:
+    """Interrupt the training; return the layout that it goes on with."""
     name, act = source.choice(sorted(DISTURBANCES.items()))
     act(training, source)
-    _see(trial, training)
+    _record_resume(trial, training)
     last = training.last_step()
     due = last - last % INTERVAL
     unfinished = name != STOP and training.newest_whole() < due
-    torn = tear(training, source) if source.random() < 0.4 else ""
+    torn = damage_checkpoint(training, source) if source.random() < 0.4 else ""
     others = [Layout(s, w) for s in ("ddp", "fsdp") for w in (1, 2, 3, 4)]
     after = layout if source.random() < 0.6 else source.choice(others)
     whole = training.newest_whole()
     trial.resumes.append(Resume(name, torn, layout, after, last, whole, unfinished=unfinished))
-    if name == STOP and "stopped by SIGTERM after step" not in training.log() and last < STEPS:
-        trial.faults.append(f"SIGTERM was not obeyed: {training.log()[-2000:]}")
+    if name == STOP and "stopped by SIGTERM after step" not in training.read_log() and last < STEPS:
+        trial.faults.append(f"SIGTERM was not obeyed: {training.read_log()[-2000:]}")
     return after
 
 
-def _see(trial: Trial, training: Training) -> None:
-    """What the start that has just ended went on from, if it was a resume."""
+def _record_resume(trial: Trial, training: Training) -> None:
+    """Record which step the newest start resumed from, if it was a resume."""
     if not trial.resumes or training.starts != len(trial.resumes) + 1:
         return
     resume, step = trial.resumes[-1], training.find_resumed_step(training.starts)
@@ -224,10 +225,10 @@ def _see(trial: Trial, training: Training) -> None:
         trial.faults.append(f"lost {resume.lost} steps, at most {resume.allowed_loss} are allowed")
 
 
-def _compare(trial: Trial, training: Training, expected: dict[int, str]) -> None:
+def _compare_losses(trial: Trial, training: Training, expected: dict[int, str]) -> None:
     seen: set[int] = set()
     for start in range(1, training.starts + 1):
-        for step, loss in training.losses(start).items():
+        for step, loss in training.read_losses(start).items():
             want, have = float.fromhex(expected[step]), float.fromhex(loss)
             trial.error = max(trial.error, abs(have - want) / abs(want))
             seen.add(step)

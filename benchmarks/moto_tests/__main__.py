@@ -21,16 +21,16 @@ from typing import Annotated
 import typer
 import yaml
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep, show_outcomes
+from benchmarks.harness import CHECKOUT, JsonFile, show_outcomes, write_json
 from benchmarks.moto_tests.plugin import RESULTS
 
 ARGUED = yaml.safe_load(Path(__file__).with_name("argued.yaml").read_text(encoding="utf-8"))
 OUTCOMES = ("passed", "text", "argued", "refused", "wrong", "skipped")
 
 
-def argument(test: str, came: str) -> str:
-    """Why the test may fail with that; empty where it may not."""
-    fit = (a for a in ARGUED if fnmatch.fnmatchcase(test, a["test"]) and a["came"] in came)
+def find_argument(test: str, message: str) -> str:
+    """Return why a test may fail with a message; an empty text if it may not."""
+    fit = (a for a in ARGUED if fnmatch.fnmatchcase(test, a["test"]) and a["came"] in message)
     return next((one["reason"] for one in fit), "")
 
 
@@ -43,18 +43,18 @@ def main(
     json_file: JsonFile = None,
 ) -> None:
     """Print what passes, is refused, and is wrong; exit 1 when anything is wrong."""
-    found = run(checkout, service, verified, only, workers)
+    found = run_tests(checkout, service, verified, only, workers)
     if not found:
         raise SystemExit(f"{checkout}/tests/test_{service}: no test ran")
     show_outcomes(found, sorted({each["group"] for each in found}), OUTCOMES)
-    keep(json_file, found)
+    write_json(json_file, found)
     raise typer.Exit(1 if any(each["outcome"] == "wrong" for each in found) else 0)
 
 
-def run(
+def run_tests(
     checkout: Path, service: str, verified: bool = False, only: str = "", workers: int = 0
 ) -> list[dict[str, str]]:
-    """``test``, ``group``, ``outcome`` and ``why`` of each, in the order of their names."""
+    """Run a service's tests; return sorted dicts of ``test``, ``group``, ``outcome``, ``why``."""
     with tempfile.TemporaryDirectory(prefix="moto-tests-") as folder:
         results = Path(folder) / "results.jsonl"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "benchmarks.moto_tests.plugin"]
@@ -71,19 +71,19 @@ def run(
         subprocess.run(command, cwd=folder, env=environment, stdout=sys.stderr, check=False)
         lines = results.read_text().splitlines() if results.exists() else []
     found = [mark_argued(json.loads(line)) for line in lines]
-    ended = [each | {"group": _file(each)} for each in found]
+    ended = [each | {"group": _get_file_name(each)} for each in found]
     return sorted(ended, key=lambda each: each["test"])
 
 
 def mark_argued(each: dict[str, str]) -> dict[str, str]:
-    """What is wrong only by a test that AWS itself would fail says why."""
-    reason = argument(each["test"].rpartition("/")[2], each["why"])
+    """Change ``wrong`` to ``argued``, with the reason, for a test that AWS itself would fail."""
+    reason = find_argument(each["test"].rpartition("/")[2], each["why"])
     if each["outcome"] == "wrong" and reason:
         return each | {"outcome": "argued", "why": reason}
     return each
 
 
-def _file(each: dict[str, str]) -> str:
+def _get_file_name(each: dict[str, str]) -> str:
     return each["test"].partition("::")[0].rpartition("/")[2]
 
 

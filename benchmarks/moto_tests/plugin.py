@@ -1,7 +1,7 @@
-"""The pytest plugin that puts a fresh emulator into the place of ``moto.mock_aws``.
+"""The pytest plugin that replaces ``moto.mock_aws`` by a fresh emulator.
 
-It must be loaded before a test module imports moto: ``-p benchmarks.moto_tests.plugin``. What
-became of each test goes, a line each, into the file that ``MOTO_TESTS_RESULTS`` names.
+It must be loaded before a test module imports moto: ``-p benchmarks.moto_tests.plugin``. It adds a
+line with the outcome of each test to the file that ``MOTO_TESTS_RESULTS`` names.
 """
 
 import json
@@ -28,7 +28,7 @@ _refused = pytest.StashKey[list[str]]()
 
 
 class _Nothing:
-    """In the place of what mock_aws gives: the endpoint is there already."""
+    """Replacement of mock_aws's result that does nothing, because the endpoint exists already."""
 
     def __call__(self, decorated: Any) -> Any:
         return decorated
@@ -56,19 +56,21 @@ moto.mock_aws = _mock_aws
 def _emulator(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """An AWS of its own for each test, in the environment and as boto3's default session."""
+    """Serve an emulator for each test, in the environment and as boto3's default session."""
     with (
         serve_emulator(tmp_path_factory.mktemp("aws")) as endpoint,
         apply_environment(endpoint.env),
     ):
         boto3.setup_default_session()
         seen = request.node.stash[_refused] = []
-        boto3.DEFAULT_SESSION.events.register("after-call.*.*", _watch(seen))
+        boto3.DEFAULT_SESSION.events.register("after-call.*.*", _make_refusal_recorder(seen))
         yield
         boto3.DEFAULT_SESSION = None
 
 
-def _watch(seen: list[str]) -> Callable[..., None]:
+def _make_refusal_recorder(seen: list[str]) -> Callable[..., None]:
+    """Return a handler of boto3's events that adds refused operations to ``seen``."""
+
     def watch(parsed: dict, model: Any, **_: Any) -> None:
         error = parsed.get("Error", {})
         if error.get("Code") in _REFUSALS or _NAMED.search(str(error.get("Message", ""))):
@@ -89,7 +91,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo) -> Itera
 
 
 def _judge_outcome(item: pytest.Item, call: pytest.CallInfo, outcome: str) -> tuple[str, str]:
-    """``passed``, ``skipped``, ``refused`` by name, ``text`` (a message differs) or ``wrong``."""
+    """Return the outcome and its reason; ``refused``: by name, ``text``: a message differs."""
     if call.excinfo is None:
         return "passed", ""
     why = " ".join(str(call.excinfo.value).split())[:300]
@@ -97,11 +99,7 @@ def _judge_outcome(item: pytest.Item, call: pytest.CallInfo, outcome: str) -> tu
         return "skipped", why
     if refused := item.stash.get(_refused, []):
         return "refused", refused[-1][:300]
-    if call.excinfo.errisinstance(AssertionError) and _TEXT.search(_statement(call.excinfo)):
+    last = call.excinfo.traceback[-1]
+    if call.excinfo.errisinstance(AssertionError) and _TEXT.search(str(last.statement)):
         return "text", why
     return "wrong", f"{call.excinfo.typename}: {why}"
-
-
-def _statement(excinfo: pytest.ExceptionInfo) -> str:
-    """The statement of the test that failed."""
-    return str(excinfo.traceback[-1].statement)

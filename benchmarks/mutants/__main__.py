@@ -25,9 +25,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep, steps_of
-from benchmarks.mutants.edits import ROOMS, Mutant, apply_mutant, everywhere, same
-from benchmarks.mutants.forked import Ran, load, pytest_in
+from benchmarks.harness import CHECKOUT, JsonFile, track_steps, write_json
+from benchmarks.mutants.edits import ROOMS, Mutant, apply_mutant, find_same_mutant, list_mutants
+from benchmarks.mutants.forked import Ran, import_libraries, run_pytest
 from trainyard.common.atomic_file import write_file
 
 SECONDS = 60  # of a test file, when its statements are noted: what ended by then counts
@@ -42,36 +42,36 @@ class Tests:
         self.kept = Path(tempfile.gettempdir(), f"mutants-{commit[:12]}")
         self.executing: dict[str, list[Ran]] = defaultdict(list)
         self.kept.mkdir(exist_ok=True)
-        for file in steps_of("test files, their statements", test_files(copy)):
+        for file in track_steps("test files, their statements", list_test_files(copy)):
             for one in self._load_executed_tests(file):
                 test = replace(one, statements=())
                 for statement in one.statements if one.outcome == "passed" else ():
                     self.executing[statement].append(test)
-        self.failing = functools.cache(self._failing)
+        self.failing = functools.cache(self._find_failing_test)
 
     def _load_executed_tests(self, file: str) -> list[Ran]:
-        """Say what a test file's tests executed; run it where that is not known yet."""
+        """Return a file's tests with what they executed; run the file unless that is known."""
         path = self.kept / f"{file.replace('/', '.')}.json"
         if not path.exists():
-            outcome = pytest_in(self.copy, [file], SECONDS, self.notes, ROOMS)
+            outcome = run_pytest(self.copy, [file], SECONDS, self.notes, ROOMS)
             write_file(path, json.dumps([asdict(one) for one in outcome.tests]))
         return [Ran(**one) for one in json.loads(path.read_text())]
 
-    def verdict(self, mutant: Mutant) -> tuple[str, str | None]:
-        """Say whether a mutant is killed, survived or not executed, and which test noticed it."""
+    def judge_mutant(self, mutant: Mutant) -> tuple[str, str | None]:
+        """Return ``killed``, ``survived`` or ``not executed``, and the test that noticed it."""
         executing = self.executing.get(f"{mutant.path}:{mutant.statement}", [])
-        by = self._noticing(mutant, nearest(mutant, executing))
+        by = self._find_noticing_test(mutant, choose_nearest_tests(mutant, executing))
         return "killed" if by else "survived" if executing else "not executed", by
 
-    def _noticing(self, mutant: Mutant, tests: list[Ran]) -> str | None:
-        """Find the first of some tests that fails with the edit, and passes without it.
+    def _find_noticing_test(self, mutant: Mutant, tests: list[Ran]) -> str | None:
+        """Return the first of some tests that fails with the edit, and passes without it.
 
         Raises:
             RuntimeError: pytest itself fails without the edit, too.
         """
         while tests:
             with apply_mutant(mutant, self.copy):
-                by = self._failing(tuple(tests))
+                by = self._find_failing_test(tuple(tests))
             last = next((n for n, one in enumerate(tests, 1) if one.test == by), len(tests))
             without = by and self.failing(tuple(tests[:last]))
             if by is None or without is None:
@@ -82,16 +82,16 @@ class Tests:
             tests = sound if len(sound) < len(tests) else tests[: len(tests) // 2]
         return None
 
-    def _failing(self, tests: tuple[Ran, ...]) -> str | None:
-        """Find the first test that fails, or takes far longer than usual; None where all pass."""
+    def _find_failing_test(self, tests: tuple[Ran, ...]) -> str | None:
+        """Return the first test that fails, or takes far longer than usual; None if all pass."""
         seconds = [one.seconds for one in tests]
         hangs = f"--timeout={15 + 5 * max(seconds):.0f}"
         arguments = ["-x", hangs, *(one.test for one in tests)]
-        return pytest_in(self.copy, arguments, 30 + 3 * sum(seconds), self.notes).failure_name
+        return run_pytest(self.copy, arguments, 30 + 3 * sum(seconds), self.notes).failure_name
 
 
-def nearest(mutant: Mutant, tests: list[Ran]) -> list[Ran]:
-    """Choose the tests that a mutant is tried with, in the order of their files.
+def choose_nearest_tests(mutant: Mutant, tests: list[Ran]) -> list[Ran]:
+    """Return the tests that a mutant is tried with, in the order of their files.
 
     First are those of its file's name, then those in the next folders, then the fastest.
     """
@@ -111,20 +111,20 @@ def nearest(mutant: Mutant, tests: list[Ran]) -> list[Ran]:
     return [one for same in files.values() for one in same]
 
 
-def test_files(copy: Path) -> list[str]:
-    """List the test files that lie in a room of the same name, or import from one."""
+def list_test_files(copy: Path) -> list[str]:
+    """Return the tests of the folders ``ROOMS``, and those that import from one of them."""
     modules = "|".join(re.escape(room.replace("/", ".")) for room in ROOMS)
     imports = re.compile(rf"^\s*(from|import) ({modules})\b", re.MULTILINE)
     rooms = tuple(f"tests/{room}/" for room in ROOMS)
     return [
         path
-        for path in _git(copy, "ls-files", "tests/**/test_*.py").split()
+        for path in _run_git(copy, "ls-files", "tests/**/test_*.py").split()
         if not path.startswith("tests/benchmarks/")
         and (path.startswith(rooms) or imports.search((copy / path).read_text(encoding="utf-8")))
     ]
 
 
-def _git(copy: Path, *arguments: str) -> str:
+def _run_git(copy: Path, *arguments: str) -> str:
     command = ["git", "-C", str(copy), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
@@ -139,40 +139,40 @@ def main(
     """Edit the code one place at a time; exit 1 when a test was lost."""
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="mutants-", dir=memory) as place:
-        copy, commit = _copy(checkout.resolve(), Path(place))
+        copy, commit = _clone_commit(checkout.resolve(), Path(place))
         drawn = _read_killed_mutants(of) if of else _draw_mutants(copy, count, seed)
-        load()
+        import_libraries()
         tests, found = Tests(copy, commit), {}
-        for name in steps_of("mutants", drawn):
-            mutant = same(drawn[name], copy) if of else drawn[name]
-            verdict, by = tests.verdict(mutant) if mutant else ("absent", None)
+        for name in track_steps("mutants", drawn):
+            mutant = find_same_mutant(drawn[name], copy) if of else drawn[name]
+            verdict, by = tests.judge_mutant(mutant) if mutant else ("absent", None)
             found[name] = {"mutant": asdict(mutant or drawn[name]), "verdict": verdict, "by": by}
             print(f"{verdict:12} {name} {by or ''}", flush=True)
-            keep(json_file, {"commit": commit, "cases": found})
+            write_json(json_file, {"commit": commit, "cases": found})
     verdicts = Counter(one["verdict"] for one in found.values())
     print(f"{len(drawn)} mutants:", ", ".join(f"{n} {verdict}" for verdict, n in verdicts.items()))
     raise typer.Exit(int(of is not None and verdicts["survived"] + verdicts["not executed"] > 0))
 
 
-def _copy(checkout: Path, place: Path) -> tuple[Path, str]:
-    """Clone a checkout's commit, with its environment; say which commit that is."""
+def _clone_commit(checkout: Path, place: Path) -> tuple[Path, str]:
+    """Clone a checkout's commit, with its environment; return the clone and the commit's hash."""
     copy = place / "checkout"
     git = ["git", "-c", "advice.detachedHead=false"]
     subprocess.run([*git, "clone", "-q", "--shared", str(checkout), str(copy)], check=True)
     if (checkout / ".venv").exists():
         (copy / ".venv").symlink_to((checkout / ".venv").resolve())
-    said = subprocess.check_output([*git, "-C", str(copy), "rev-parse", "HEAD"], text=True)
-    return copy, said.strip()
+    commit = subprocess.check_output([*git, "-C", str(copy), "rev-parse", "HEAD"], text=True)
+    return copy, commit.strip()
 
 
 def _draw_mutants(copy: Path, count: int, seed: int) -> dict[str, Mutant]:
-    """Draw so many of a checkout's mutants."""
-    every = everywhere(copy)
+    """Draw ``count`` of a checkout's mutants; return name → mutant."""
+    every = list_mutants(copy)
     return {one.name: one for one in random.Random(seed).sample(every, min(count, len(every)))}
 
 
 def _read_killed_mutants(results: Path) -> dict[str, Mutant]:
-    """Read the mutants that were killed from a file of results."""
+    """Return the killed mutants of a file of results: name → mutant."""
     found = json.loads(results.read_text(encoding="utf-8"))["cases"]
     return {n: Mutant(**one["mutant"]) for n, one in found.items() if one["verdict"] == "killed"}
 

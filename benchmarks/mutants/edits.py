@@ -25,7 +25,7 @@ TURNED: dict[type, type] = {
     ast.Or: ast.And,
 }  # fmt: skip
 _moments = itertools.count(1_700_000_000)
-"""When files were edited: each has its second, for Python tells bytecode by that."""
+"""Modification times of edits, a second each, because Python compares bytecode by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +49,30 @@ class Mutant:
 
 
 @functools.cache
-def everywhere(checkout: Path) -> list[Mutant]:
-    """List every edit that can be made in the functions of the rooms, as a checkout has them."""
+def list_mutants(checkout: Path) -> list[Mutant]:
+    """Return every edit that can be made in the functions of a checkout's folders ``ROOMS``."""
     files = [file for room in ROOMS for file in checkout.glob(f"{room}/**/*.py")]
     paths = [str(file.relative_to(checkout)) for file in sorted(files)]
-    return [mutant for path in paths for mutant in mutants(checkout, path)]
+    return [mutant for path in paths for mutant in iter_mutants(checkout, path)]
 
 
-def mutants(checkout: Path, path: str) -> Iterator[Mutant]:
+def iter_mutants(checkout: Path, path: str) -> Iterator[Mutant]:
     """Yield every edit that can be made in one file's functions."""
     whole = (checkout / path).read_bytes()
     rows = whole.splitlines()
     for function in ast.walk(ast.parse(whole)):
         if isinstance(function, ast.FunctionDef):
-            begins = _statements(function)
+            begins = _map_statement_lines(function)
             for node in ast.walk(function):
                 new = _edit_node_text(node)
                 if new and node.lineno == node.end_lineno:  # type: ignore[attr-defined]
                     line, start, end = node.lineno, node.col_offset, node.end_col_offset  # type: ignore[attr-defined]
                     row, first = rows[line - 1], begins.get(line, begins[function.lineno])
-                    old, said = row[start:end].decode(), row.strip().decode()
-                    yield Mutant(path, function.name, line, start, old, new, said, first)
+                    old, text = row[start:end].decode(), row.strip().decode()
+                    yield Mutant(path, function.name, line, start, old, new, text, first)
 
 
-def _statements(function: ast.FunctionDef) -> dict[int, int]:
+def _map_statement_lines(function: ast.FunctionDef) -> dict[int, int]:
     """Map each line of a function to the one where the innermost statement around it begins."""
     first = function.body[bool(ast.get_docstring(function, clean=False)) and len(function.body) > 1]
     inner = [node for node in ast.walk(function) if isinstance(node, ast.stmt)][1:]
@@ -84,7 +84,7 @@ def _statements(function: ast.FunctionDef) -> dict[int, int]:
 
 
 def _edit_node_text(node: ast.AST) -> str | None:
-    """Edit the text of a node; None where it has no edit."""
+    """Return the edited text of a node; None if it has no edit."""
     if isinstance(node, ast.Compare) and type(node.ops[0]) in TURNED:
         operators = [TURNED[type(node.ops[0])](), *node.ops[1:]]
         return ast.unparse(ast.Compare(node.left, operators, node.comparators))
@@ -99,8 +99,8 @@ def _edit_node_text(node: ast.AST) -> str | None:
     return None
 
 
-def same(mutant: Mutant, checkout: Path) -> Mutant | None:
-    """Find the same edit in another checkout: the same text in a function of that name and house.
+def find_same_mutant(mutant: Mutant, checkout: Path) -> Mutant | None:
+    """Return the same edit in another checkout: same text, name of the function, and top folder.
 
     Of several it is the one whose line reads the same, then the one in a file of that name.
     """
@@ -112,7 +112,7 @@ def same(mutant: Mutant, checkout: Path) -> Mutant | None:
 
     found = (
         one
-        for one in everywhere(checkout)
+        for one in list_mutants(checkout)
         if (Path(one.path).parts[0], one.function, one.old, one.new) == wanted
     )
     return min(found, key=differs, default=None)
@@ -120,7 +120,7 @@ def same(mutant: Mutant, checkout: Path) -> Mutant | None:
 
 @contextlib.contextmanager
 def apply_mutant(mutant: Mutant, checkout: Path) -> Iterator[None]:
-    """Make the edit in a checkout's file; put the file back at the end."""
+    """Make the edit in a checkout's file; restore the file at the end."""
     file = checkout / mutant.path
     whole, was = file.read_bytes(), file.stat()
     lines = whole.splitlines(keepends=True)

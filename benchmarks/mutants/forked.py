@@ -1,4 +1,4 @@
-"""pytest in a process forked from one that has the libraries loaded, and what its tests ran."""
+"""Run pytest in a fork of a process that has the libraries loaded; record what its tests ran."""
 
 import ast
 import builtins
@@ -27,7 +27,7 @@ OPTIONS = ("-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", "-m", "not slo
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A test that ran, and which statements it executed (``path:line``), when they were noted."""
+    """A test that ran, and the statements it executed (``path:line``), if they were recorded."""
 
     test: str
     outcome: str
@@ -38,36 +38,36 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a pytest ended: its exit status, None where its time was over, and its tests' notes."""
+    """How pytest ended: its exit status, None if it was killed, and the tests that ran."""
 
     status: int | None
     tests: list[Ran]
 
     @property
     def failure_name(self) -> str | None:
-        """Name the test that failed, or else what did; None where pytest passed."""
+        """Name of the failed test, or else ``time`` or the exit status; None if pytest passed."""
         if self.status in (0, 5):
             return None
         failed = (one.test for one in self.tests if one.outcome == "failed")
         return next(failed, "time" if self.status is None else f"exit status {self.status}")
 
 
-def load() -> None:
-    """Load the libraries that the tests load, which takes a pytest its first ten seconds."""
+def import_libraries() -> None:
+    """Import the libraries that the tests import, which takes pytest its first ten seconds."""
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as in tests/conftest.py
     for name in LIBRARIES:
         importlib.import_module(name)
 
 
-def pytest_in(
+def run_pytest(
     checkout: Path, arguments: Sequence[str], seconds: float, notes: Path, noted: Sequence[str] = ()
 ) -> Outcome:
     """Run a checkout's pytest in a fork of this process, in the checkout.
 
     Args:
         seconds: it is killed after these.
-        notes: a file for what it tells of its tests; what it prints is in the .txt next to it.
-        noted: the folders of the checkout whose executed statements are noted.
+        notes: file for the records of its tests; its output goes to the .txt next to it.
+        noted: folders of the checkout whose executed statements are recorded.
     """
     notes.write_text("")
     notes.with_suffix(".txt").write_text("")
@@ -97,7 +97,7 @@ def _become_pytest(
     try:
         os.setsid()
         os.chdir(checkout)
-        for stream, file in enumerate((os.devnull, said := notes.with_suffix(".txt"), said)):
+        for stream, file in enumerate((os.devnull, output := notes.with_suffix(".txt"), output)):
             os.dup2(os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644), stream)
         for name in [one for one in sys.modules if one.split(".")[0] in OURS]:
             del sys.modules[name]
@@ -115,7 +115,7 @@ def _become_pytest(
 
 
 class Notes:
-    """pytest's plugin that writes a line of each test that ended."""
+    """pytest plugin that writes a line for each test that ended."""
 
     def __init__(self, path: Path):
         self.file = path.open("a", buffering=1)
@@ -130,7 +130,7 @@ class Notes:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: Any) -> Generator[None, object, object]:
-        """Count what a fixture of more than one test executes for all of them."""
+        """Count what a fixture of more than one test executes for all of these tests."""
         before = self.statements.copy()
         try:
             return (yield)
@@ -157,13 +157,13 @@ class Notes:
 
 
 class Finder:
-    """Finds the modules of some folders, to be loaded with a note at each statement."""
+    """Import finder that has the modules of some folders loaded with a note at each statement."""
 
     def __init__(self, checkout: Path, folders: Sequence[str]):
         self.checkout, self.folders = checkout, folders
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Find what Python's own finder does, with another loader."""
+        """Return what Python's own finder does, with another loader."""
         found = importlib.machinery.PathFinder.find_spec(name, path, target)
         if found and found.origin and found.origin.startswith(f"{self.checkout}/"):
             short = found.origin.removeprefix(f"{self.checkout}/")
@@ -173,26 +173,25 @@ class Finder:
 
 
 class Noting(importlib.machinery.SourceFileLoader):
-    """Loads a module whose functions call __ran__ before each statement."""
+    """Loader of a module whose functions call __ran__ before each statement."""
 
     def __init__(self, name: str, path: str, short: str):
         super().__init__(name, path)
         self.short = short
 
     def get_code(self, fullname: str) -> types.CodeType:
-        """Compile the module with the notes in it."""
+        """Compile the module with these calls in it."""
         tree = ast.parse(self.get_data(self.path))
         for node in list(ast.walk(tree)):
             for field in ("body", "orelse", "finalbody"):
                 statements = getattr(node, field, None)
                 if isinstance(statements, list) and not isinstance(node, ast.Module | ast.ClassDef):
-                    setattr(
-                        node, field, [new for old in statements for new in self._prepend_note(old)]
-                    )
+                    pairs = map(self._prepend_note, statements)
+                    setattr(node, field, [new for pair in pairs for new in pair])
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 
     def _prepend_note(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Put a note before a statement; a docstring must stay the first."""
+        """Return the statement after a call of __ran__; a docstring must stay the first."""
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             return [statement]
         call = ast.parse(f"__ran__({f'{self.short}:{statement.lineno}'!r})").body[0]

@@ -1,4 +1,4 @@
-"""Take projects that others wrote to a registered package, and say what that took.
+"""Take projects that others wrote to a registered package, and count the lines that it took.
 
 python -m benchmarks.projects REPOSITORIES [--only xgboost] [--python tensorflow=PATH] [--json FILE]
 
@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from benchmarks.harness import CHECKOUT, JsonFile, Trial, choose_sections, exit_with, search
+from benchmarks.harness import CHECKOUT, JsonFile, Trial, choose_sections, exit_with, run_trials
 
 HERE = Path(__file__).parent
 PROJECTS = yaml.safe_load((HERE / "projects.yaml").read_text(encoding="utf-8"))
@@ -43,11 +43,11 @@ def main(
               lambda n=name: register_project(n, repositories, pythons.get(n, sys.executable)))
         for name in choose_sections(only, PROJECTS)
     ]  # fmt: skip
-    exit_with(search("projects", trials, json_file))
+    exit_with(run_trials("projects", trials, json_file))
 
 
 def register_project(name: str, repositories: Path, python: str) -> str:
-    """From the files at the commit to the registered package; say what is in the way."""
+    """Take a project's files at the commit to a registered package; return what is wrong."""
     project: dict[str, Any] = PROJECTS[name]
     repository = repositories / project["repository"].replace("/", "+")
     with tempfile.TemporaryDirectory(prefix=f"projects-{name}-") as folder:
@@ -68,7 +68,7 @@ def register_project(name: str, repositories: Path, python: str) -> str:
         maker = python if name == "hugging_face" else sys.executable
         made = [maker, str(HERE / "stand_ins.py"), name, str(scratch / "data")]
         subprocess.run(made, check=True, capture_output=True, cwd=scratch)
-        done = run(scratch, python)
+        done = run_pipeline(scratch, python)
     package = [line for line in done.stdout.splitlines() if line.startswith("model package ")]
     print(f"{name}: {lines} lines of ours: {package[-1] if package else 'no package'}", flush=True)
     if not package:
@@ -76,8 +76,8 @@ def register_project(name: str, repositories: Path, python: str) -> str:
     return "" if lines <= MOST else f"{lines} lines of ours, at most {MOST}"
 
 
-def run(scratch: Path, python: str) -> subprocess.CompletedProcess[str]:
-    """``pipelines.upsert --start --wait`` around the data, on an embedded AWS of its own."""
+def run_pipeline(scratch: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """Run ``pipelines.upsert --start --wait`` with the data, on an embedded AWS of its own."""
     data, put = scratch / "data", []
     for path in sorted(path for path in data.rglob("*") if path.is_file()):
         put += ["--put", f"s3://projects/data/{path.relative_to(data).as_posix()}={path}"]

@@ -1,4 +1,4 @@
-"""Data and weights that the projects would download: here made, in the same form."""
+"""Make data and weights in the form of those that the projects would download."""
 
 import re
 from collections import Counter
@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 
-def words(kept: int = 500) -> list[str]:
-    """Python's own documentation, its words; all but the ``kept`` most frequent are ``<unk>``."""
+def list_words(kept: int = 500) -> list[str]:
+    """Return the words of Python's documentation; all but the ``kept`` commonest are ``<unk>``."""
     from pydoc_data.topics import topics
 
     found = re.findall(r"\w+|[.,]", "\n".join(topics.values()).lower())
@@ -16,24 +16,24 @@ def words(kept: int = 500) -> list[str]:
     return [word if word in known else "<unk>" for word in found]
 
 
-def pytorch(folder: Path) -> None:
-    """WikiText-2's three files."""
-    text = words()
+def write_pytorch_data(folder: Path) -> None:
+    """Write three files in the form of WikiText-2."""
+    text = list_words()
     lines = [" ".join(text[start : start + 20]) for start in range(0, 60_000, 20)]
     parts = {"train": lines[:-600], "valid": lines[-600:-300], "test": lines[-300:]}
     for name, part in parts.items():
         (folder / f"{name}.txt").write_text("\n".join(part) + "\n", encoding="utf-8")
 
 
-def lightning(folder: Path) -> None:
-    """WikiText-2's training file: more than 4,000 blocks of 35 words."""
-    text = (words() * 3)[:160_000]
+def write_lightning_data(folder: Path) -> None:
+    """Write a file like WikiText-2's training file: more than 4,000 blocks of 35 words."""
+    text = (list_words() * 3)[:160_000]
     lines = [" ".join(text[start : start + 50]) for start in range(0, len(text), 50)]
     (folder / "wikitext-2.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def xgboost(folder: Path) -> None:
-    """Abalones in libsvm's form: eight measures, and an age that depends on them."""
+def write_xgboost_data(folder: Path) -> None:
+    """Write abalones in libsvm's form: eight measures, and an age that depends on them."""
     random = np.random.default_rng(0)
     for split, count in (("train", 2000), ("validation", 500), ("test", 500)):
         rows = random.random((count, 8))
@@ -46,8 +46,8 @@ def xgboost(folder: Path) -> None:
         (folder / split / "abalone.libsvm").write_text("\n".join(lines) + "\n")
 
 
-def tensorflow(folder: Path) -> None:
-    """Digits of 8 × 8 pixels from scikit-learn, on 28 × 28, as MNIST's four arrays."""
+def write_tensorflow_data(folder: Path) -> None:
+    """Write scikit-learn's digits of 8 × 8 pixels on 28 × 28, as MNIST's four arrays."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -58,12 +58,12 @@ def tensorflow(folder: Path) -> None:
         np.save(folder / f"{split}_labels.npy", digits.target[part])
 
 
-def hugging_face(folder: Path) -> None:
-    """Tokenised reviews, and a small BERT with a tokenizer; run by the project's own Python."""
+def write_hugging_face_data(folder: Path) -> None:
+    """Write tokenised reviews, and a small BERT with a tokenizer; run in the project's Python."""
     from datasets import Dataset
     from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
 
-    text, random = words(), np.random.default_rng(0)
+    text, random = list_words(), np.random.default_rng(0)
     (folder / "base").mkdir()
     vocabulary = folder / "base/vocab.txt"
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -84,7 +84,15 @@ def hugging_face(folder: Path) -> None:
         Dataset.from_dict({**encoded, "label": labels}).save_to_disk(str(folder / split))
 
 
+MAKERS = {
+    "pytorch": write_pytorch_data,
+    "lightning": write_lightning_data,
+    "xgboost": write_xgboost_data,
+    "tensorflow": write_tensorflow_data,
+    "hugging_face": write_hugging_face_data,
+}
+
 if __name__ == "__main__":
     import sys
 
-    globals()[sys.argv[1]](Path(sys.argv[2]))
+    MAKERS[sys.argv[1]](Path(sys.argv[2]))

@@ -23,8 +23,8 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep, show_outcomes, steps_of
-from benchmarks.sdk_tests.judge import CHANGES, VERDICTS, judge
+from benchmarks.harness import CHECKOUT, JsonFile, show_outcomes, track_steps, write_json
+from benchmarks.sdk_tests.judge import CHANGES, VERDICTS, judge_test
 
 INSIDE = Path(__file__).parent / "inside"
 SDK = {2: "sagemaker==2.257.1", 3: "sagemaker==3.27.0"}
@@ -38,19 +38,19 @@ _BOTH = (
 _NOTEBOOKS = ("sagemaker-headless-execution-driver", "ipykernel")
 """What the tests of NotebookJob install into AWS's image."""
 _TOOLKITS = ("sagemaker-training", "sagemaker-pytorch-training==3.0.0", "sagemaker-inference")
-"""AWS's own, of its images; without what they ask for, which is for older Pythons."""
+"""Toolkits of AWS's images, installed without their requirements, which need older Pythons."""
 
 
-def major(checkout: Path) -> int:
-    """2 or 3: which SDK the checkout is of."""
+def read_major_version(checkout: Path) -> int:
+    """Return the major version, 2 or 3, of the SDK in the checkout."""
     version = (checkout / "VERSION").read_text()
     if version[:1] not in ("2", "3"):
         raise SystemExit(f"{checkout}/VERSION: {version.strip()!r}; expected 2.x or 3.x")
     return int(version[0])
 
 
-def interpreter(folder: Path, version: int) -> Path:
-    """The interpreter of ``folder/sdk<version>``, which is made when it is not there."""
+def prepare_interpreter(folder: Path, version: int) -> Path:
+    """Return the interpreter of ``folder/sdk<version>``; create that venv if it is missing."""
     venv = folder / f"sdk{version}"
     found = venv / "bin/python"
     done = venv / "complete"
@@ -75,44 +75,44 @@ def main(
 ) -> None:
     """Print the table; exit 1 when a test is green and nothing happened."""
     checkout = checkout.resolve()
-    python = interpreter(CHECKOUT / ".trainyard/sdk-tests", major(checkout))
-    _complete(checkout, python)
+    python = prepare_interpreter(CHECKOUT / ".trainyard/sdk-tests", read_major_version(checkout))
+    _write_missing_data(checkout, python)
     given = {"checkout": str(checkout), "python": str(python), "seconds": seconds}
-    tests = [each for each in find_tests(checkout, python) if fnmatch.fnmatch(each[1], only)]
+    tests = [each for each in iter_tests(checkout, python) if fnmatch.fnmatch(each[1], only)]
     results = []
     with ThreadPoolExecutor(2) as pool:
-        asked = [given | {"root": root, "test": test} for root, test in tests]
-        ended = pool.map(_trial, asked)
-        for _ in steps_of("tests", [test for _, test in tests]):
+        specifications = [given | {"root": root, "test": test} for root, test in tests]
+        ended = pool.map(_run_trial, specifications)
+        for _ in track_steps("tests", [test for _, test in tests]):
             results.append(next(ended))
     rows = []
     for one in results:
-        verdict = judge(one["test"], one["passed"], one["output"], one)
+        verdict = judge_test(one["test"], one["passed"], one["output"], one)
         why = " ".join(verdict.reason.split())[:400]
         rows.append({"test": one["test"], "group": "", "outcome": verdict.verdict, "why": why})
     show_outcomes(rows, [], VERDICTS)
-    keep(json_file, results)
+    write_json(json_file, results)
     raise typer.Exit(any(row["outcome"] == "vacuous" for row in rows))
 
 
-def _complete(checkout: Path, python: Path) -> None:
-    """Data that no snapshot of the repository holds."""
-    folders = [checkout / folder for folder in CHANGES["mnist"][major(checkout)]]
+def _write_missing_data(checkout: Path, python: Path) -> None:
+    """Write the data that no snapshot of the repository holds: random digits."""
+    folders = [checkout / folder for folder in CHANGES["mnist"][read_major_version(checkout)]]
     subprocess.run([python, Path(__file__).parent / "inside/digits.py", *folders], check=True)
 
 
-def find_tests(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:
-    """(folder in which pytest runs, test's id) of every test; a notebook's id is its path."""
-    version = major(checkout)
+def iter_tests(checkout: Path, python: Path) -> Iterator[tuple[str, str]]:
+    """Yield (folder in which pytest runs, ID) of every test; a notebook's ID is its path."""
+    version = read_major_version(checkout)
     root = {2: "", 3: "sagemaker-mlops"}[version]
     inner = [path.removeprefix(f"{root}/") for path in CHANGES["tests"][version]]
-    yield from _collect_tests(checkout, python, root, inner)
+    yield from _iter_collected_tests(checkout, python, root, inner)
     for path in sorted((checkout / CHANGES["notebooks"]).glob("**/*.ipynb")):
         if version == 3 and "feature-store" not in str(path):
             yield "", str(path.relative_to(checkout))
 
 
-def _collect_tests(
+def _iter_collected_tests(
     checkout: Path, python: Path, root: str, paths: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
@@ -133,13 +133,14 @@ def _collect_tests(
             yield root, line.strip()
 
 
-def _trial(specification: dict[str, Any]) -> dict[str, Any]:
+def _run_trial(specification: dict[str, Any]) -> dict[str, Any]:
+    """Run one test in a process of its own; return what ``benchmarks.sdk_tests.trial`` found."""
     with tempfile.TemporaryDirectory(prefix="sdk-test-", ignore_cleanup_errors=True) as folder:
         result = Path(folder) / "result.json"
-        asked = Path(folder) / "asked.json"
-        asked.write_text(json.dumps(specification | {"folder": folder, "result": str(result)}))
+        file = Path(folder) / "asked.json"
+        file.write_text(json.dumps(specification | {"folder": folder, "result": str(result)}))
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.sdk_tests.trial", asked],
+            [sys.executable, "-m", "benchmarks.sdk_tests.trial", file],
             cwd=CHECKOUT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if result.exists():

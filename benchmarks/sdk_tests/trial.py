@@ -33,11 +33,11 @@ from trainyard.language.definition_document import END_STATUSES, JOB_ENDED
 _PRETENDING = re.compile(
     r"(ElasticMapReduce|AWSGlue|AmazonAthena|AWSStepFunctions)\.(Run|Start)\w+"
 )
-"""X-Amz-Target of what moto answers as if it had done it."""
+"""X-Amz-Target of operations that moto answers without doing their work."""
 
 
 class Watch:
-    """Notes which operations the emulator answered, and which of them moto did."""
+    """Records which operations the emulator answered, and which of them moto only pretended."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -45,10 +45,10 @@ class Watch:
         self.pretended: Counter[str] = Counter()
         self.refusals: list[str] = []
         app = endpoint.app
-        app._answer_sagemaker = self._noting(app._answer_sagemaker)  # type: ignore[method-assign]
-        app._moto.answer = self._telling(app._moto.answer)  # type: ignore[method-assign]
+        app._answer_sagemaker = self._wrap_sagemaker(app._answer_sagemaker)  # type: ignore[method-assign]
+        app._moto.answer = self._wrap_moto(app._moto.answer)  # type: ignore[method-assign]
 
-    def _telling(self, answer: Any) -> Any:
+    def _wrap_moto(self, answer: Any) -> Any:
         def count_pretended_request(request: Any) -> Any:
             target = request.headers.get("X-Amz-Target", "")
             if _PRETENDING.fullmatch(target):
@@ -57,7 +57,7 @@ class Watch:
 
         return count_pretended_request
 
-    def _noting(self, handle: Any) -> Any:
+    def _wrap_sagemaker(self, handle: Any) -> Any:
         def record_operation(operation: str, request: dict) -> dict:
             try:
                 answer = handle(operation, request)
@@ -69,14 +69,14 @@ class Watch:
 
         return record_operation
 
-    def idle(self) -> bool:
+    def is_idle(self) -> bool:
         """Return whether no execution and no job runs."""
-        return not any(self._running())
+        return not any(self._iter_running())
 
-    def _running(self) -> Iterator[bool]:
-        for arn in executions(self._endpoint):
+    def _iter_running(self) -> Iterator[bool]:
+        for arn in list_executions(self._endpoint):
             yield self._describe(arn)["PipelineExecutionStatus"] not in END_STATUSES
-        for job in jobs(self._endpoint):
+        for job in list_jobs(self._endpoint):
             yield job["status"] not in JOB_ENDED
 
     def _describe(self, arn: str) -> dict:
@@ -85,55 +85,55 @@ class Watch:
             return self._endpoint.app.sagemaker.handle("DescribePipelineExecution", request)
 
     def collect(self) -> dict[str, Any]:
-        """Everything :func:`benchmarks.sdk_tests.judge.judge` needs beside the test's outcome."""
+        """Return everything that the judge needs beside the test's outcome."""
         return {
             "asked": dict(self.asked),
             "pretended": sorted(self.pretended),
             "refusals": list(dict.fromkeys(self.refusals)),
-            "executions": [self._execution(arn) for arn in executions(self._endpoint)],
-            "jobs": jobs(self._endpoint),
+            "executions": [self._collect_execution(arn) for arn in list_executions(self._endpoint)],
+            "jobs": list_jobs(self._endpoint),
         }
 
-    def _execution(self, arn: str) -> dict[str, Any]:
+    def _collect_execution(self, arn: str) -> dict[str, Any]:
         answer = self._describe(arn)
         with enter_scope(parse_region(arn)):
             handle = self._endpoint.app.sagemaker.handle
         request = {"PipelineExecutionArn": arn, "SortOrder": "Ascending"}
         steps = handle("ListPipelineExecutionSteps", request)["PipelineExecutionSteps"]
-        told = [
+        listed = [
             {"name": step["StepName"], "status": step["StepStatus"],
              "reason": step.get("FailureReason", "")[:500],
              "reused": "CacheHitResult" in step or "SelectiveExecutionResult" in step,
              "metadata": step.get("Metadata", {})}
             for step in steps
         ]  # fmt: skip
-        found = {"arn": arn, "status": answer["PipelineExecutionStatus"], "steps": told}
+        found = {"arn": arn, "status": answer["PipelineExecutionStatus"], "steps": listed}
         return found | {"reason": answer.get("FailureReason", "")[:800]}
 
 
-def executions(endpoint: Endpoint) -> list[str]:
-    """ARNs of all executions, those of deleted pipelines, too."""
+def list_executions(endpoint: Endpoint) -> list[str]:
+    """Return the ARNs of all executions, those of deleted pipelines included."""
     found = []
-    for path in _records(endpoint, "executions/*/execution.json"):
+    for path in _list_record_files(endpoint, "executions/*/execution.json"):
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             found.append(json.loads(path.read_text())["answer"]["PipelineExecutionArn"])
     return found
 
 
-def jobs(endpoint: Endpoint) -> list[dict[str, str]]:
-    """``name``, ``kind``, ``arn``, ``status`` and ``reason`` of each job that was really run."""
+def list_jobs(endpoint: Endpoint) -> list[dict[str, str]]:
+    """Return ``name``, ``kind``, ``arn``, ``status`` and ``reason`` of each job that really ran."""
     found = []
-    for path in _records(endpoint, "jobs/*/job.json"):
+    for path in _list_record_files(endpoint, "jobs/*/job.json"):
         with contextlib.suppress(json.JSONDecodeError, FileNotFoundError):
             document = json.loads(path.read_text())
             kind, record = document["kind"], document["describe"]
             arn, status = record.get(f"{kind}JobArn", ""), record[f"{kind}JobStatus"]
-            told = {"name": path.parent.name, "kind": kind, "arn": arn, "status": status}
-            found.append(told | {"reason": record.get("FailureReason", "")[:800]})
+            job = {"name": path.parent.name, "kind": kind, "arn": arn, "status": status}
+            found.append(job | {"reason": record.get("FailureReason", "")[:800]})
     return found
 
 
-def _records(endpoint: Endpoint, pattern: str) -> list[Path]:
+def _list_record_files(endpoint: Endpoint, pattern: str) -> list[Path]:
     """Return the files of every region that fit the pattern, but none in deeper folders."""
     state = Path(endpoint.env["AWS_CONFIG_FILE"]).parent
     return sorted([*state.glob(pattern), *state.glob(f"regions/*/{pattern}")])
@@ -144,28 +144,31 @@ LEFT = 120  # seconds for what a test leaves running
 TAIL = 6000  # characters of a test's output that are kept
 
 
-def run(specification: dict[str, Any]) -> dict[str, Any]:
-    """``test``, ``checkout``, ``folder`` (to work in), ``python``, ``seconds`` → what came."""
+def run_trial(specification: dict[str, Any]) -> dict[str, Any]:
+    """Run one test on an emulator; return its result with the evidence of what it started.
+
+    ``specification``: ``test``, ``checkout``, ``folder`` (to work in), ``python``, ``seconds``.
+    """
     folder = Path(specification["folder"])
     os.environ["TRAINYARD_EMULATOR_IMAGES"] = CHANGES["images"]
     begun = time.monotonic()
     python = Path(specification["python"])
     with serve_emulator(folder / "aws", python=python) as endpoint, apply_environment(endpoint.env):
-        _prepare(specification)
+        _prepare_account(specification)
         watch = Watch(endpoint)
-        with _idle(watch, folder / "idle"):
-            status, output = _test(specification, endpoint, folder)
+        with _mark_idleness(watch, folder / "idle"):
+            status, output = _run_test(specification, endpoint, folder)
             end = time.monotonic() + LEFT  # until what it left running has ended, as on AWS
-            while not watch.idle() and time.monotonic() < end:
+            while not watch.is_idle() and time.monotonic() < end:
                 time.sleep(0.5)
         evidence = watch.collect()
     seconds = round(time.monotonic() - begun, 1)
-    told = {"test": specification["test"], "passed": status == 0, "seconds": seconds}
-    return told | {"output": output[-TAIL:], **evidence}
+    result = {"test": specification["test"], "passed": status == 0, "seconds": seconds}
+    return result | {"output": output[-TAIL:], **evidence}
 
 
-def _prepare(specification: dict[str, Any]) -> None:
-    """What AWS's accounts have before the test begins: role, default buckets, public data."""
+def _prepare_account(specification: dict[str, Any]) -> None:
+    """Create what AWS's accounts have before a test: role, default buckets, public data."""
     boto3.client("iam").create_role(
         RoleName="SageMakerRole", AssumeRolePolicyDocument=json.dumps(TRUST)
     )
@@ -179,21 +182,20 @@ def _prepare(specification: dict[str, Any]) -> None:
         s3.upload_file(str(found[0]), bucket, key)
 
 
-def _test(
+def _run_test(
     specification: dict[str, Any], endpoint: Endpoint, folder: Path
 ) -> tuple[int | None, str]:
-    """The exit status (None: out of time) and the output of the test or notebook."""
+    """Run the test or notebook; return its exit status (None: out of time) and its output."""
     test, checkout = specification["test"], Path(specification["checkout"])
     fixtures = folder / "fixtures.json"
     fixtures.write_text(json.dumps(CHANGES["fixtures"]))
     venv = str(Path(specification["python"]).parent)
+    sleeps_long = any(name in test for name in CHANGES["long_sleeps"])
     environment = os.environ | {
         "PATH": os.pathsep.join([venv, os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join([str(INSIDE), os.environ["PYTHONPATH"]]),
         "SDK_TESTS_FIXTURES": str(fixtures),
-        "SDK_TESTS_IDLE": ""
-        if any(n in test for n in CHANGES["long_sleeps"])
-        else str(folder / "idle"),
+        "SDK_TESTS_IDLE": "" if sleeps_long else str(folder / "idle"),
         "OMP_NUM_THREADS": "1",
     }
     command = [specification["python"]]
@@ -217,19 +219,19 @@ def _test(
             child.kill()
             child.wait()
             status = None
-    said = log.read_text(errors="replace")
-    return status, said if status is not None else f"{said}\nE   out of time"
+    output = log.read_text(errors="replace")
+    return status, output if status is not None else f"{output}\nE   out of time"
 
 
 @contextlib.contextmanager
-def _idle(watch: Watch, file: Path) -> Iterator[None]:
-    """Keep ``file`` there while nothing runs."""
+def _mark_idleness(watch: Watch, file: Path) -> Iterator[None]:
+    """Keep ``file`` in place while nothing runs."""
     ended = threading.Event()
 
     def watch_idleness() -> None:
         while not ended.wait(0.4):
             with contextlib.suppress(FileNotFoundError):
-                file.touch() if watch.idle() else file.unlink()
+                file.touch() if watch.is_idle() else file.unlink()
 
     thread = threading.Thread(target=watch_idleness, daemon=True)
     thread.start()
@@ -241,5 +243,5 @@ def _idle(watch: Watch, file: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    asked = json.loads(Path(sys.argv[1]).read_text())
-    Path(asked["result"]).write_text(json.dumps(run(asked)))
+    specification = json.loads(Path(sys.argv[1]).read_text())
+    Path(specification["result"]).write_text(json.dumps(run_trial(specification)))

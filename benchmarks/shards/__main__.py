@@ -20,18 +20,8 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.harness import (
-    Figure,
-    JsonFile,
-    Section,
-    Target,
-    choose_sections,
-    report,
-    screen,
-    show,
-    steps_of,
-    turns,
-)
+from benchmarks import harness
+from benchmarks.harness import Figure, JsonFile, Section, Target
 from benchmarks.shards.contenders import BATCH, ENTRIES, Entry
 from benchmarks.shards.corpus import write_tokens
 from benchmarks.shards.process import ContenderFailed, Process
@@ -43,7 +33,7 @@ LIBRARIES = ("torch", "numpy", "litdata", "datasets")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """Amount of data, and number and length of rounds."""
 
     rounds: int = 5
     samples: int = 65_887
@@ -62,15 +52,15 @@ class Bench:
     sizes: Sizes
     scratch: Path
     entries: dict[str, Entry]
-    """Those that can run here, by module."""
+    """Module → contender, for those that can run here."""
     failed: dict[str, str] = field(default_factory=dict)
     """Contender → why it is not measured (any more)."""
     started: dict[str, Process] = field(default_factory=dict)
 
-    def begin(self) -> None:
-        """Write the corpus, and each contender's copy, which is compared with it."""
+    def write_copies(self) -> None:
+        """Write the corpus and each contender's copy; check the copies against it."""
         write_tokens(self.scratch / "corpus.bin", self.sizes.samples)
-        for name in steps_of("every contender's own format", self.entries):
+        for name in harness.track_steps("every contender's own format", self.entries):
             self.started[name] = process = Process(self.entries[name])
             try:
                 self.ask(process, "write", corpus=self.corpus, samples=self.sizes.samples)
@@ -84,20 +74,23 @@ class Bench:
         return self.scratch / "corpus.bin"
 
     def list_contenders(self, task: str) -> list[str]:
-        """The contenders of a task that have not failed."""
+        """Return the contenders of a task that have not failed."""
         return [n for n, e in self.entries.items() if task in e.tasks and n not in self.failed]
 
     def ask(self, process: Process, do: str, **arguments: object) -> dict:
         folder = self.scratch / "formats" / process.entry.module
         return process.ask(do, folder=folder, **arguments)
 
-    def rounds(self, what: str, measures: Mapping[str, Callable[[], float]]) -> dict[str, Figure]:
-        """Each measure once in every round; who begins changes from round to round.
+    def run_rounds(
+        self, what: str, measures: Mapping[str, Callable[[], float]]
+    ) -> dict[str, Figure]:
+        """Run each measure once in every round; each round begins with another one.
 
         A peer that fails is left out, and reported.
         """
         found: dict[str, list[float]] = {name: [] for name in measures}
-        for _, name in steps_of(what, turns(list(measures), self.sizes.rounds)):
+        turns = harness.iter_turns(list(measures), self.sizes.rounds)
+        for _, name in harness.track_steps(what, turns):
             if name in found:
                 try:
                     found[name].append(measures[name]())
@@ -107,55 +100,56 @@ class Bench:
         return {name: Figure(tuple(values)) for name, values in found.items()}
 
     def leave_out(self, error: ContenderFailed) -> None:
-        """Go on without this contender, unless everything is compared with it."""
+        """Go on without a failed peer; raise the error if everything is compared with it."""
         if error.entry.role in ("ours", "limit"):
             raise error
         self.failed[error.entry.module] = str(error)
 
-    def best(
+    def find_best_peer(
         self, figures: Mapping[str, Figure], pick: Callable = max
     ) -> tuple[str, Figure] | None:
-        """Label and figure of the best peer, if there is one."""
+        """Return label and figure of the best peer; None without a peer."""
         peers = [name for name in figures if self.entries[name].role == "peer"]
         name = pick(peers, key=lambda n: figures[n].median, default=None)
         return (self.entries[name].label, figures[name]) if name else None
 
 
-def write(bench: Bench) -> Section:
+def measure_writing(bench: Bench) -> Section:
+    """Measure how fast each contender writes the corpus."""
     section = Section("write", "Write, one process, MB a second", ("", "MB a second"))
 
     def rate(process: Process) -> float:
-        asked = {"corpus": bench.corpus, "samples": bench.sizes.samples}
+        arguments = {"corpus": bench.corpus, "samples": bench.sizes.samples}
         folder = bench.scratch / "written"
-        return process.ask("write", folder=folder, **asked)["bytes_per_second"]
+        return process.ask("write", folder=folder, **arguments)["bytes_per_second"]
 
     measures = {n: lambda p=bench.started[n]: rate(p) for n in bench.list_contenders("write")}
-    found = bench.rounds("write", measures)
+    found = bench.run_rounds("write", measures)
     for name, figure in found.items():
         section.rows.append((bench.entries[name].label, figure.text(1e6, 0)))
         section.data[name] = figure.data()
-    section.targets.append(
-        Target("write ÷ raw file", found["ours"].divide_by(found["raw"]), "≥", 0.75)
-    )
+    ratio = found["ours"].divide_by(found["raw"])
+    section.targets.append(Target("write ÷ raw file", ratio, "≥", 0.75))
     if "litdata" in found:
         ratio = found["ours"].divide_by(found["litdata"])
         section.targets.append(Target("write ÷ litdata", ratio, "≥", 4.5))
     return section
 
 
-def _tokens_per_second(bench: Bench, shuffled: bool, name: str) -> float:
-    asked = {"shuffled": shuffled, "seconds": bench.sizes.seconds}
-    return bench.ask(bench.started[name], "read", **asked)["tokens_per_second"]
+def _measure_tokens_per_second(bench: Bench, shuffled: bool, name: str) -> float:
+    arguments = {"shuffled": shuffled, "seconds": bench.sizes.seconds}
+    return bench.ask(bench.started[name], "read", **arguments)["tokens_per_second"]
 
 
-def read(bench: Bench) -> Section:
+def measure_reading(bench: Bench) -> Section:
+    """Measure how fast each contender reads the corpus, in order and shuffled."""
     section = Section("read", "Read, one process, million tokens a second")
     section.columns = ("", "in order", "shuffled", "shuffle")
     found: dict[str, dict[str, Figure]] = {}
     for order, shuffled in ORDERS.items():
-        rate = partial(_tokens_per_second, bench, shuffled)
+        rate = partial(_measure_tokens_per_second, bench, shuffled)
         measures = {name: partial(rate, name) for name in bench.list_contenders("read")}
-        found[order] = bench.rounds(f"read {order}", measures)
+        found[order] = bench.run_rounds(f"read {order}", measures)
     for name in bench.list_contenders("read"):
         entry, figures = bench.entries[name], [found[order][name] for order in ORDERS]
         section.rows.append((entry.label, *(f.text(1e6, 1) for f in figures), entry.shuffle))
@@ -165,7 +159,7 @@ def read(bench: Bench) -> Section:
         ours, loop, what = figures["ours"], figures["data_loader"], f"read {order} ÷"
         raw = ours.divide_by(figures["raw"])
         section.targets.append(Target(f"{what} raw memory map", raw, "≥", 0.8))
-        if best := bench.best(figures):
+        if best := bench.find_best_peer(figures):
             ratio = ours.divide_by(best[1])
             section.targets.append(Target(f"{what} best peer ({best[0]})", ratio, "≥", 2))
         if "litdata" in figures:
@@ -174,16 +168,17 @@ def read(bench: Bench) -> Section:
     return section
 
 
-def resume(bench: Bench) -> Section:
+def measure_resuming(bench: Bench) -> Section:
+    """Measure how fast each contender resumes in mid-epoch."""
     section = Section("resume", "Resume in mid-epoch, shuffled, milliseconds to the first batch")
     section.columns = ("", *POINTS, "state, bytes", "the batch that follows?")
     counts = [int(bench.sizes.samples * share) // BATCH for share in POINTS.values()]
     states = {name: bench.scratch / f"{name}.states" for name in bench.list_contenders("resume")}
     sizes, exact = dict[str, int](), dict.fromkeys(states, True)
-    for name in steps_of("read up to the points", states):
+    for name in harness.track_steps("read up to the points", states):
         try:
-            asked = {"batches": counts, "states": states[name]}
-            sizes[name] = bench.ask(bench.started[name], "save", **asked)["state_bytes"]
+            arguments = {"batches": counts, "states": states[name]}
+            sizes[name] = bench.ask(bench.started[name], "save", **arguments)["state_bytes"]
         except ContenderFailed as error:
             bench.leave_out(error)
 
@@ -193,13 +188,11 @@ def resume(bench: Bench) -> Section:
         exact[name] &= answer["exact"]
         return answer["seconds"]
 
-    found = [
-        bench.rounds(
-            f"resume {point}",
-            {n: lambda n=n, at=number: seconds(n, at) for n in sizes if n not in bench.failed},
-        )
-        for number, point in enumerate(POINTS)
-    ]
+    found = []
+    for number, point in enumerate(POINTS):
+        left = [name for name in sizes if name not in bench.failed]
+        measures = {name: partial(seconds, name, number) for name in left}
+        found.append(bench.run_rounds(f"resume {point}", measures))
     for name in [name for name in sizes if name not in bench.failed]:
         figures = [figures[name] for figures in found]
         same = "yes" if exact[name] else "no"
@@ -207,7 +200,7 @@ def resume(bench: Bench) -> Section:
         section.rows.append((bench.entries[name].label, *cells))
         section.data[name] = {p: f.data() for p, f in zip(POINTS, figures, strict=True)}
         section.data[name] |= {"state_bytes": sizes[name], "exact": exact[name]}
-    if best := bench.best(found[1], min):
+    if best := bench.find_best_peer(found[1], min):
         ratio = best[1].divide_by(found[1]["ours"])
         what = f"resume at 50 %: best peer ({best[0]}) ÷ ours"
         section.targets.append(Target(what, ratio, "≥", 50))
@@ -216,7 +209,11 @@ def resume(bench: Bench) -> Section:
     return section
 
 
-SECTIONS: dict[str, Callable[[Bench], Section]] = {"write": write, "read": read, "resume": resume}
+SECTIONS: dict[str, Callable[[Bench], Section]] = {
+    "write": measure_writing,
+    "read": measure_reading,
+    "resume": measure_resuming,
+}
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
@@ -229,26 +226,27 @@ def main(
     rounds: Annotated[int | None, typer.Option(min=1, help="Instead of 5.")] = None,
 ) -> None:
     """Compare Trainyard's shards and loader with the machine's limits and with other libraries."""
-    names = choose_sections(only or ("write,read" if quick else ""), SECTIONS)
+    names = harness.choose_sections(only or ("write,read" if quick else ""), SECTIONS)
     sizes = QUICK if quick else Sizes()
     sizes = replace(sizes, rounds=rounds or sizes.rounds)
     known = {entry.module: entry for entry in ENTRIES if peers or entry.role != "peer"}
-    failed = {name: why for name, entry in known.items() if (why := entry.missing())}
+    failed = {name: why for name, entry in known.items() if (why := entry.explain_absence())}
     entries = {name: entry for name, entry in known.items() if name not in failed}
     sections = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-shards-") as folder:
         bench = Bench(sizes, Path(folder), entries, failed)
         try:
-            bench.begin()
+            bench.write_copies()
             for name in names:
                 sections.append(SECTIONS[name](bench))
-                show(sections[-1], screen())
+                harness.show_section(sections[-1])
         finally:
             for process in bench.started.values():
                 process.close()
     for module, reason in bench.failed.items():
         print(f"not measured: {module}: {reason}")
-    report(sections, json_file, asdict(sizes) | {"not_measured": bench.failed}, LIBRARIES)
+    setting = asdict(sizes) | {"not_measured": bench.failed}
+    harness.write_report(sections, json_file, setting, LIBRARIES)
 
 
 if __name__ == "__main__":

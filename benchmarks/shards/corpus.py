@@ -1,4 +1,4 @@
-"""Write what is measured on: random tokens, and the Python standard library as text."""
+"""Write the corpora to measure on: random tokens, and the Python standard library as text."""
 
 import json
 import sysconfig
@@ -15,7 +15,7 @@ VOCABULARY = 50_257
 
 
 def write_tokens(path: Path, samples: int) -> None:
-    """A flat file of uniformly random tokens, uint16 of shape (samples, 2049)."""
+    """Write a flat file of uniformly random tokens, uint16 of shape (samples, 2049)."""
     random = np.random.default_rng(0)
     with path.open("wb") as file:
         for start in range(0, samples, 4096):
@@ -23,8 +23,8 @@ def write_tokens(path: Path, samples: int) -> None:
             file.write(random.integers(0, VOCABULARY, shape, dtype=np.uint16))
 
 
-def standard_library(limit: int | None = None) -> list[str]:
-    """The source files of this Python's standard library; ``limit``: so many bytes of them."""
+def read_standard_library(limit: int | None = None) -> list[str]:
+    """Return the source files of Python's standard library, up to ``limit`` characters."""
     texts, size = [], 0
     for path in sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py")):
         if "site-packages" in path.parts:
@@ -39,20 +39,19 @@ def standard_library(limit: int | None = None) -> list[str]:
     return texts
 
 
-def documents(texts: list[str]) -> Iterator[str]:
-    """The texts again and again, each with a number, so that no two are equal."""
+def iter_documents(texts: list[str]) -> Iterator[str]:
+    """Yield the texts again and again, each with a number, so that no two are equal."""
     for number, text in enumerate(cycle(texts)):
         yield f"# {number}\n{text}"
 
 
 def write_json_lines(folder: Path, texts: list[str], size: int, file_bytes: int) -> int:
-    """``size`` bytes of text, as JSON Lines of ``{"text": …}`` in files of ``file_bytes`` of text.
+    """Write ``size`` bytes of text as JSON Lines of ``{"text": …}``, in files of ``file_bytes``.
 
-    Returns:
-        Bytes of text, UTF-8.
+    Return the bytes of text written, in UTF-8.
     """
     folder.mkdir(parents=True)
-    source, total = documents(texts), 0
+    source, total = iter_documents(texts), 0
     for number in range(max(1, round(size / file_bytes))):
         with (folder / f"{number:05d}.jsonl").open("w") as file:
             here = 0

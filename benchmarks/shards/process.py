@@ -1,4 +1,4 @@
-"""A contender in a process of its own, as the benchmark asks it."""
+"""Run a contender in a process of its own, which takes commands of the benchmark."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ class ContenderFailed(Exception):
 
 
 class Process:
-    """A contender in a process of its own, which is asked for one thing after the other."""
+    """A contender in a process of its own, which executes one command after the other."""
 
     def __init__(self, entry: Entry) -> None:
         self.entry = entry
@@ -44,14 +44,14 @@ class Process:
             self._process.stdin.write(command + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise self._failure(do) from None
+            raise self._make_failure(do) from None
         answer = self._process.stdout.readline()
         if not answer:
-            raise self._failure(do)
+            raise self._make_failure(do)
         return json.loads(answer)
 
     def close(self) -> None:
-        """End the process; a thread of a library that does not end is killed."""
+        """End the process; kill it if a library's thread does not end."""
         self._process.stdin.close()
         try:
             self._process.wait(timeout=10)
@@ -61,7 +61,7 @@ class Process:
         self._process.stdout.close()
         self._log.close()
 
-    def _failure(self, do: str) -> ContenderFailed:
+    def _make_failure(self, do: str) -> ContenderFailed:
         status = self._process.wait()
         self._log.seek(0)
         lines = self._log.read().decode(errors="replace").strip().splitlines()

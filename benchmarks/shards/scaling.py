@@ -25,20 +25,20 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from benchmarks.harness import CHECKOUT, JsonFile, keep, show_table, steps_of
+from benchmarks.harness import CHECKOUT, JsonFile, show_table, track_steps, write_json
 from benchmarks.shards import corpus
 
 FILES = 64
-"""Raw files, and one more that repeats the first."""
+"""Number of raw files; one more repeats the first."""
 INTERVAL = 0.5
-"""Seconds between two looks at the processes."""
+"""Seconds between two samples of the processes."""
 TARGET = 2.5
-"""Times the CPU of a job on its part alone, at most, that an instance may take: Ray's processes on
-an instance take 7 to 9 seconds."""
+"""Largest ratio of an instance's CPU to that of a job on its part alone: Ray's processes on an
+instance take 7 to 9 seconds."""
 
 
-def divide(raw: Path, folder: Path, count: int) -> list[Path]:
-    """Give each instance every ``count``-th file, as S3 under ShardedByS3Key."""
+def divide_files(raw: Path, folder: Path, count: int) -> list[Path]:
+    """Give each instance every ``count``-th file, as ShardedByS3Key does; return their folders."""
     files = sorted(path for path in raw.rglob("*") if path.is_file())
     for number, path in enumerate(files):
         place = folder / f"{number % count}" / path.relative_to(raw)
@@ -51,7 +51,7 @@ def divide(raw: Path, folder: Path, count: int) -> list[Path]:
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of one instance."""
+    """Cost of one instance of the job."""
 
     cpu_s: float
     read_mb: float
@@ -66,10 +66,11 @@ class Cost:
     """CPU until its records lay sorted on its disk, without duplicates, before they are packed."""
 
 
-def run(
+def run_instances(
     raw: Sequence[Path], folder: Path, hosts: int, arguments: Sequence[str], apart: bool = False
 ) -> list[Cost]:
-    """Run instances, one for each folder of raw data, of a job that has so many ``hosts``;
+    """Run an instance for each folder of raw data, of a job of ``hosts`` instances.
+
     ``apart``: each is a job of its own.
     """
     names = sorted(f"algo-{number + 1}" for number in range(hosts))
@@ -84,22 +85,18 @@ def run(
         (root / "processing/input/raw").symlink_to(part)
         command = [sys.executable, "-m", "steps.shard.job", *arguments, "--root", str(root)]
         (root / "config/processingjobconfig.json").write_text(about)
+        command += ["--processes", "1"]
+        own = os.environ | {"OMP_NUM_THREADS": "1"}
         with (root / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [*command, "--processes", "1"],
-                cwd=CHECKOUT,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"OMP_NUM_THREADS": "1"},
-            )
+            process = subprocess.Popen(command, cwd=CHECKOUT, env=own, stdout=log, stderr=log)
         running.append(_Watched(process.pid, root, host))
     while not all([one.check_ended() for one in running]):
         time.sleep(INTERVAL)
-    return [one.cost() for one in running]
+    return [one.compute_cost() for one in running]
 
 
 class _Watched:
-    """A process, and those that it starts, looked at until it ends."""
+    """A process and its children, whose costs are sampled until it ends."""
 
     def __init__(self, pid: int, root: Path, host: str) -> None:
         self._process, self._root = psutil.Process(pid), root
@@ -113,14 +110,14 @@ class _Watched:
         self._ended = False
 
     def check_ended(self) -> bool:
-        """Return whether it has ended."""
+        """Sample the costs; return whether the process has ended."""
         if self._ended:
             return True
         with suppress(psutil.Error):
-            self._look_at([self._process, *self._process.children(recursive=True)])
+            self._sample([self._process, *self._process.children(recursive=True)])
         if not self._sorted and self._mark.is_file():
             self._sorted = sum(self._times.values())
-        self._disk = max(self._disk, _size(self._output))
+        self._disk = max(self._disk, _measure_folder_bytes(self._output))
         pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
         if pid:
             if status:
@@ -129,36 +126,30 @@ class _Watched:
             self._ended = True
         return self._ended
 
-    def _look_at(self, processes: Sequence[psutil.Process]) -> None:
+    def _sample(self, processes: Sequence[psutil.Process]) -> None:
         own = resident = 0
         for one in processes:
             with suppress(psutil.Error, OSError):
                 name, times = (one.pid, one.create_time()), one.cpu_times()
                 self._times[name] = times.user + times.system
                 self._reads[name] = one.io_counters().read_chars
-                own += _anonymous(one.pid)
+                own += _read_anonymous_bytes(one.pid)
                 resident += one.memory_info().rss
         self._own, self._resident = max(self._own, own), max(self._resident, resident)
 
-    def cost(self) -> Cost:
+    def compute_cost(self) -> Cost:
         cpu = max(sum(self._times.values()), self._reaped)
-        return Cost(
-            cpu,
-            sum(self._reads.values()) / 1e6,
-            self._disk / 1e6,
-            self._resident / 1e6,
-            self._own / 1e6,
-            self._sorted or cpu,
-        )
+        sizes = sum(self._reads.values()), self._disk, self._resident, self._own
+        return Cost(cpu, *(size / 1e6 for size in sizes), self._sorted or cpu)
 
 
-def _anonymous(pid: int) -> int:
+def _read_anonymous_bytes(pid: int) -> int:
     """Return a process's memory in bytes, without the pages of mapped files."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:")) * 1024
 
 
-def _size(folder: Path) -> int:
+def _measure_folder_bytes(folder: Path) -> int:
     total = 0
     for place, _, names in os.walk(folder):  # files and folders may go while it walks
         for name in names:
@@ -167,35 +158,37 @@ def _size(folder: Path) -> int:
     return total
 
 
-def write(folder: Path, mb: float) -> list[str]:
-    """Write a corpus of text; return the job's arguments."""
+def write_raw_text(folder: Path, mb: float) -> list[str]:
+    """Write a corpus of ``mb`` MB of text; return the job's arguments."""
     size = int(mb * 1e6)
-    corpus.write_json_lines(folder, corpus.standard_library(), size, size // FILES)
+    corpus.write_json_lines(folder, corpus.read_standard_library(), size, size // FILES)
     config = {"context_length": 2048, "tokenizer": "bytes"}
     first = min(folder.iterdir())
     shutil.copy(first, folder / f"copy{first.suffix}")
     return ["--workload", "language_model", "--workload_config", json.dumps(config)]
 
 
-def measure(scratch: Path, mb: float, counts: Sequence[int]) -> dict[str, Any]:
-    """Measure each number of instances: ``now``, and ``apart``."""
+def measure_instances(scratch: Path, mb: float, counts: Sequence[int]) -> dict[str, Any]:
+    """Measure each number of instances: in one job (``now``), and in a job each (``apart``)."""
     raw = scratch / "raw"
-    arguments = write(raw, mb)
-    found: dict[str, Any] = {"mb": _size(raw) / 1e6, "now": {}, "apart": {}}
-    parts = {count: divide(raw, scratch / f"parts-{count}", count) for count in counts}
+    arguments = write_raw_text(raw, mb)
+    found: dict[str, Any] = {"mb": _measure_folder_bytes(raw) / 1e6, "now": {}, "apart": {}}
+    parts = {count: divide_files(raw, scratch / f"parts-{count}", count) for count in counts}
     cases = [(count, which) for count in counts for which in ("now", "apart")]
-    for count, which in steps_of("instances", cases):
-        costs = run(parts[count], scratch / "run", count, arguments, which == "apart")
+    for count, which in track_steps("instances", cases):
+        costs = run_instances(parts[count], scratch / "run", count, arguments, which == "apart")
         found[which][count] = [asdict(one) for one in costs]
         shutil.rmtree(scratch / "run")
-    write(scratch / "tiny", 0.05)
-    found["start"] = asdict(run([scratch / "tiny"], scratch / "run", 1, arguments)[0])
+    write_raw_text(scratch / "tiny", 0.05)
+    found["start"] = asdict(run_instances([scratch / "tiny"], scratch / "run", 1, arguments)[0])
     return found
 
 
-def rows(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
-    """For each number: the largest instance's costs, its CPU over an equal part of one instance's
-    (start left out), and over that of the largest of as many jobs apart.
+def iter_rows(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    """Yield each number of instances with the largest one's costs, and two ratios of its CPU.
+
+    They are over an equal part of one instance's CPU (start left out), and over the CPU of the
+    largest of as many jobs apart.
     """
     start = found["start"]["cpu_s"]
     one = found["now"][min(found["now"])][0]["cpu_s"] - start
@@ -215,11 +208,11 @@ def main(
     """Exit status 1 if an instance takes more than 2.5 times what its part takes apart."""
     counts = [int(word) for word in instances.split(",")]
     with tempfile.TemporaryDirectory(prefix="scaling-") as scratch:
-        found = measure(Path(scratch).resolve(), mb, counts)
-    keep(json_file, found)
-    told, names = list(rows(found)), [field.name for field in fields(Cost)]
-    show_table(("instances: the largest", *names, "÷ equal part", "÷ a job apart"), told)
-    raise typer.Exit(1 if any(float(row[-1]) > TARGET for row in told) else 0)
+        found = measure_instances(Path(scratch).resolve(), mb, counts)
+    write_json(json_file, found)
+    table, names = list(iter_rows(found)), [field.name for field in fields(Cost)]
+    show_table(("instances: the largest", *names, "÷ equal part", "÷ a job apart"), table)
+    raise typer.Exit(1 if any(float(row[-1]) > TARGET for row in table) else 0)
 
 
 if __name__ == "__main__":

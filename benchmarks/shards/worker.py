@@ -1,4 +1,4 @@
-"""The process of one contender: commands come in as lines of JSON, answers go out as lines of JSON.
+"""Run one contender: commands are lines of JSON on stdin, answers lines of JSON on stdout.
 
 python -m benchmarks.shards.worker MODULE
 """
@@ -16,32 +16,32 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.shards.contenders import WIDTH, load
+from benchmarks.shards.contenders import WIDTH, load_contender
 
 
 class Worker:
-    """One contender. Methods are commands; their arguments and results are JSON."""
+    """Executes commands on one contender: each method is one, with JSON arguments and results."""
 
     def __init__(self, module: str) -> None:
-        self._contender = load(module)
+        self._contender = load_contender(module)
 
     def write(self, corpus: str, folder: str, samples: int) -> dict[str, Any]:
         """Write the first ``samples`` of the corpus into a new folder."""
         path = Path(folder)
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
-        source, began = _corpus(corpus)[:samples], time.perf_counter()
+        source, began = _open_corpus(corpus)[:samples], time.perf_counter()
         self._contender.write(source, path)
         return {"bytes_per_second": source.nbytes / (time.perf_counter() - began)}
 
     def check(self, corpus: str, folder: str) -> dict[str, Any]:
-        """Whether what comes back is the corpus: in order, and shuffled without a repetition."""
-        samples = _corpus(corpus)
-        ordered = np.concatenate(_first(self._contender.batches(Path(folder), False), 3))
+        """Check that ordered batches are the corpus, and that shuffled ones repeat no sample."""
+        samples = _open_corpus(corpus)
+        ordered = np.concatenate(_take_first(self._contender.batches(Path(folder), False), 3))
         begin = int(np.flatnonzero((samples[:, :4] == ordered[0, :4]).all(axis=1))[0])
         if not np.array_equal(ordered, samples[begin : begin + len(ordered)]):
             return {"wrong": "the first batches in order are not consecutive samples of the corpus"}
-        shuffled = np.concatenate(_first(self._contender.batches(Path(folder), True), 8))
+        shuffled = np.concatenate(_take_first(self._contender.batches(Path(folder), True), 8))
         # Four tokens of 16 bits name a sample of random tokens.
         known = {row.tobytes() for row in samples[:, :4]}
         seen = {row.astype(np.uint16).tobytes() for row in shuffled[:, :4]}
@@ -50,7 +50,7 @@ class Worker:
         return {"wrong": None}
 
     def read(self, folder: str, shuffled: bool, seconds: float) -> dict[str, Any]:
-        """Tokens a second, from the second batch on, epoch after epoch until the time is over."""
+        """Return tokens a second from the second batch on, over epochs until the time is over."""
         batches = self._contender.batches(Path(folder), shuffled)
         iterator = iter(batches)
         next(iterator)  # opening and filling the prefetch queues is not what is measured here
@@ -63,7 +63,7 @@ class Worker:
             iterator = iter(batches)
 
     def save(self, folder: str, batches: list[int], states: str) -> dict[str, Any]:
-        """Write down the states after so many batches each, and the batches that follow."""
+        """Write the states after each number of batches, and the batches that follow."""
         saved = [
             (pickle.dumps(state), following.numpy().copy())
             for state, following in self._contender.save(Path(folder), batches)
@@ -72,7 +72,7 @@ class Worker:
         return {"state_bytes": max(len(state) for state, _ in saved)}
 
     def resume(self, folder: str, point: int, states: str) -> dict[str, Any]:
-        """Seconds from a saved state to its next batch; ``exact``: is it the one that followed?"""
+        """Return the seconds from a saved state to its next batch, and if that is ``exact``."""
         pickled, following = pickle.loads(Path(states).read_bytes())[point]
         state = pickle.loads(pickled)
         began = time.perf_counter()
@@ -81,11 +81,11 @@ class Worker:
         return {"seconds": seconds, "exact": bool(np.array_equal(batch.numpy(), following))}
 
 
-def _corpus(path: str) -> np.ndarray:
+def _open_corpus(path: str) -> np.ndarray:
     return np.memmap(path, np.uint16, "r").reshape(-1, WIDTH)
 
 
-def _first(batches: Any, count: int) -> list[np.ndarray]:
+def _take_first(batches: Any, count: int) -> list[np.ndarray]:
     return [batch.numpy() for batch in islice(batches, count)]
 
 

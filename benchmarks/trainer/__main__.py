@@ -11,6 +11,7 @@ kills: Trainer, Accelerate and Lightning, killed at random steps and started aga
 weights have to be the uninterrupted training's, bit for bit.
 """
 
+import itertools
 import json
 import os
 import random
@@ -19,21 +20,22 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from benchmarks.harness import CHECKOUT, JsonFile, Trial, exit_with, search
+from benchmarks.harness import CHECKOUT, JsonFile, Trial, exit_with, run_trials
 from benchmarks.trainer.loops import (
     LOOPS,
     MICRO,
     Loop,
     LoopFailed,
-    run,
-    same_model,
+    is_same_model,
+    read_trainer_losses,
+    run_script,
     train_with_kills,
-    trainer_losses,
 )
 from training.data.shard_writer import write_dataset
 from training.workloads import load_packing
@@ -52,9 +54,9 @@ TRAINERS = ("--learning_rate=0.003", "--weight_decay=0.1", "--adam_beta1=0.9", "
 class Setting:
     """How the ranks share a step's samples, and the type that everything is computed in.
 
-    Accelerate deals the micro-batches out to the ranks in turn; our loop gives each rank a piece
-    of the batch that hangs together. So with more ranks than one, and more micro-batches a rank
-    than one, the same gradients are added up in another order.
+    Accelerate deals the micro-batches out to the ranks in turn; our loop gives each rank a
+    contiguous piece of the batch. So with more ranks than one, and more micro-batches a rank than
+    one, the same gradients are added up in another order.
     """
 
     world: int = 1
@@ -81,8 +83,8 @@ LIMITS: dict[Setting, float | None] = {
 """The largest relative difference of a loss that the native module may have in the Trainer."""
 
 
-def settings(steps: int, setting: Setting) -> dict[str, Any]:
-    """The native loop's: what the Trainer's linear schedule and AdamW are, in our words.
+def make_native_settings(steps: int, setting: Setting) -> dict[str, Any]:
+    """Return the native loop's settings that equal the Trainer's linear schedule and AdamW.
 
     With ``wsd``, all of it decay to 1/steps of the peak, step n has 1 - n/steps of the peak, which
     is the Trainer's default.
@@ -97,26 +99,26 @@ def settings(steps: int, setting: Setting) -> dict[str, Any]:
 
 
 def write_data(folder: Path) -> None:
-    """The standard library's sources as bytes, two splits; the last samples have padding."""
+    """Write the standard library's sources as bytes, in two splits; some samples have padding."""
     import pyarrow as pa
 
-    from benchmarks.shards.corpus import standard_library
+    from benchmarks.shards.corpus import read_standard_library
 
     packing = load_packing("language_model", MODEL)
-    texts = pa.RecordBatch.from_pydict({"text": [t for t in standard_library(200_000) if t]})
+    texts = pa.RecordBatch.from_pydict({"text": [t for t in read_standard_library(200_000) if t]})
     rows = packing.packer().add(texts)["tokens"][: SAMPLES - 1].copy()
     for index in range(0, len(rows), 10):  # ragged: a mean of means would be another loss
         rows[index, index % 60 + 2 :] = packing.tokenizer.end
     for split, part in (("train", rows), ("validation", rows[:20])):
-        told = {"shard_bytes": 20_000, "split": split, "workload": packing.info}
-        write_dataset(folder / split, {"tokens": part}, packing.fields, **told)
+        options = {"shard_bytes": 20_000, "split": split, "workload": packing.info}
+        write_dataset(folder / split, {"tokens": part}, packing.fields, **options)
 
 
-def native(data: Path, out: Path, steps: int, setting: Setting) -> dict[int, float]:
-    """Step → loss of the train job."""
+def train_natively(data: Path, out: Path, steps: int, setting: Setting) -> dict[int, float]:
+    """Train by the train job; return step → loss."""
     (out / "input").mkdir(parents=True)
     (out / "input/data").symlink_to(data)
-    flags = [f"--{name}={value}" for name, value in settings(steps, setting).items()]
+    flags = [f"--{name}={value}" for name, value in make_native_settings(steps, setting).items()]
     flags += ["--workload=language_model", f"--workload_config={json.dumps(MODEL)}"]
     launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={setting.world}", "--standalone"]
     own = {"PYTHONPATH": ".", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -131,19 +133,16 @@ def native(data: Path, out: Path, steps: int, setting: Setting) -> dict[int, flo
 
 
 def compare_losses(root: Path, steps: int, setting: Setting, limit: float | None) -> str:
-    """Train by both loops; say where the Trainer's losses are off by more than the limit."""
+    """Train by both loops; return by how much the Trainer's losses exceed the limit, or ""."""
     name = str(setting).replace(" ", "-")
-    ours = native(root / "data", root / f"native-{name}", steps, setting)
+    ours = train_natively(root / "data", root / f"native-{name}", steps, setting)
     out = root / f"trainer-{name}"
-    arguments = [
-        *LOOPS[0].arguments(steps, steps, out / "checkpoints"),
-        f"--per_device_train_batch_size={setting.micro}",
-        f"--gradient_accumulation_steps={setting.accumulation_steps}",
-        *TRAINERS,
-        f"--precision={setting.precision}",
-    ]
-    run(str(OUR_MODULE), arguments, root / "data", out, setting.world)
-    theirs = trainer_losses(out)
+    arguments = [*LOOPS[0].make_arguments(steps, steps, out / "checkpoints"), *TRAINERS]
+    arguments += [f"--per_device_train_batch_size={setting.micro}",
+                  f"--gradient_accumulation_steps={setting.accumulation_steps}",
+                  f"--precision={setting.precision}"]  # fmt: skip
+    run_script(str(OUR_MODULE), arguments, root / "data", out, setting.world)
+    theirs = read_trainer_losses(out)
     assert theirs.keys() == ours.keys(), f"steps {sorted(theirs)} and {sorted(ours)}"
     off = max(abs(theirs[step] / loss - 1) for step, loss in ours.items())
     print(f"{setting}: off by {off:.1e} at most{f', of {limit:.0e} allowed' if limit else ''}")
@@ -151,37 +150,30 @@ def compare_losses(root: Path, steps: int, setting: Setting, limit: float | None
 
 
 def compare_killed_training(root: Path, loop: Loop, world: int, steps: int, kills: int) -> str:
-    """Kill and start a loop again; say if the model is not the uninterrupted one's."""
+    """Kill and start a loop again; return an error if its model is not the uninterrupted one's."""
     extra, save = ["--dropout=0.1"] if loop.dropout else [], 3
     plain, torn = root / f"{loop.name}-{world}", root / f"{loop.name}-{world}-killed"
-    arguments = [*loop.arguments(steps, save, plain / "checkpoints"), *extra]
-    run(loop.script, arguments, root / "data", plain, world)
+    arguments = [*loop.make_arguments(steps, save, plain / "checkpoints"), *extra]
+    run_script(loop.script, arguments, root / "data", plain, world)
     after = train_with_kills(loop, root / "data", torn, world, steps, save, kills, *extra)
     print(f"{loop.name}, {world} ranks, killed after {after} further steps of {steps}")
-    return "" if same_model(plain, torn) else "ANOTHER MODEL"
+    return "" if is_same_model(plain, torn) else "ANOTHER MODEL"
 
 
-def trials(root: Path, only: str, quick: bool, kills: int) -> Iterator[Trial]:
+def iter_trials(root: Path, only: str, quick: bool, kills: int) -> Iterator[Trial]:
     steps = 10 if quick else 100
     for setting, limit in LIMITS.items() if only in ("", "losses") else ():
-        yield Trial(
-            "losses",
-            str(setting),
-            lambda s=setting, limit=limit: compare_losses(root, steps, s, limit),
-        )
+        compare = partial(compare_losses, root, steps, setting, limit)
+        yield Trial("losses", str(setting), compare)
     asked = (16, 1) if quick else (60, kills)
-    for loop in LOOPS if only in ("", "kills") else ():
-        for world in WORLDS:
-            yield Trial(
-                "kills",
-                f"{loop.name}, {world} ranks",
-                lambda loop=loop, w=world: compare_killed_training(root, loop, w, *asked),
-            )
+    for loop, world in itertools.product(LOOPS, WORLDS) if only in ("", "kills") else ():
+        compare = partial(compare_killed_training, root, loop, world, *asked)
+        yield Trial("kills", f"{loop.name}, {world} ranks", compare)
 
 
 def main(
     only: Annotated[str, typer.Option(help="losses or kills; default: both.")] = "",
-    quick: Annotated[bool, typer.Option(help="Few steps: does it run?")] = False,
+    quick: Annotated[bool, typer.Option(help="Few steps: does it run_script?")] = False,
     kills: Annotated[int, typer.Option(min=1, max=14, help="Of each training, of 60 steps.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the moments of the kills.")] = 0,
     json_file: JsonFile = None,
@@ -190,7 +182,7 @@ def main(
     random.seed(seed)
     with tempfile.TemporaryDirectory(prefix="benchmarks-trainer-") as scratch:
         write_data(Path(scratch) / "data")
-        exit_with(search("loops", trials(Path(scratch), only, quick, kills), json_file))
+        exit_with(run_trials("loops", iter_trials(Path(scratch), only, quick, kills), json_file))
 
 
 if __name__ == "__main__":

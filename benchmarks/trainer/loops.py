@@ -1,4 +1,4 @@
-"""The scripts of examples/llama as processes: started as torchrun does, killed, read."""
+"""Run the scripts of examples/llama as processes: start as torchrun does, kill, read losses."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import CHECKOUT
-from benchmarks.measured_process import free_ports
+from benchmarks.measured_process import find_free_ports
 
 EXAMPLES = CHECKOUT / "examples/llama"
 STEP = re.compile(r"^\{'loss': |^step=")
@@ -24,14 +24,14 @@ MICRO = 4
 
 @dataclass(frozen=True)
 class Loop:
-    """One of the examples; ``arguments`` gives it steps, steps between checkpoints, a folder."""
+    """One of the example scripts."""
 
     name: str
     script: str
     dropout: bool = True
     """Whether its checkpoints hold the state of torch's random numbers."""
 
-    def arguments(self, steps: int, save: int, checkpoints: Path) -> list[str]:
+    def make_arguments(self, steps: int, save: int, checkpoints: Path) -> list[str]:
         given = [f"--max_steps={steps}", f"--save_steps={save}"]
         if self.script != "with_trainer.py":
             return [*given, f"--micro_batch={MICRO}", f"--checkpoints={checkpoints}"]
@@ -50,22 +50,22 @@ class LoopFailed(Exception):
     """A script ended with an error; the message has the end of its log."""
 
 
-def run(
+def run_script(
     script: str, arguments: Sequence[str], data: Path, out: Path, world: int, stop: int = 0
 ) -> int:
-    """Run to the end; or kill all processes with SIGKILL after ``stop`` steps and some more ms.
+    """Run a script to its end, or kill all its processes at most 50 ms after ``stop`` steps.
 
-    Returns how many steps were made.
+    Return how many steps were made.
 
     Raises:
         LoopFailed: it failed by itself, or took longer than five minutes.
     """
     out.mkdir(parents=True, exist_ok=True)
     log, began, steps = out / "log.txt", time.monotonic(), 0
-    with log.open("a") as errors, _start(script, arguments, data, out, world, errors) as process:
+    with log.open("a") as file, _start_script(script, arguments, data, out, world, file) as process:
         assert process.stdout
         for line in process.stdout:
-            errors.write(line)
+            file.write(line)
             steps += bool(STEP.match(line))
             if (stop and steps >= stop) or time.monotonic() - began > SECONDS:
                 time.sleep(random.random() / 20)
@@ -77,10 +77,10 @@ def run(
     return steps
 
 
-def _start(
+def _start_script(
     script: str, arguments: Sequence[str], data: Path, out: Path, world: int, errors: object
 ) -> subprocess.Popen:
-    [port] = free_ports(1)
+    [port] = find_free_ports(1)
     ranks = [f"--nproc_per_node={world}", "--master_addr=127.0.0.1", f"--master_port={port}"]
     environment = os.environ | {
         "PYTHONPATH": str(CHECKOUT),
@@ -95,43 +95,38 @@ def _start(
         "PYTHONWARNINGS": "ignore",
     }
     launched = ["-m", "torch.distributed.run", *ranks] if world > 1 else []
-    return subprocess.Popen(
-        [sys.executable, *launched, str(EXAMPLES / script), *arguments],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-        start_new_session=True,
-    )
+    command = [sys.executable, *launched, str(EXAMPLES / script), *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors,
+                            text=True, start_new_session=True)  # fmt: skip
 
 
 def train_with_kills(
     loop: Loop, data: Path, out: Path, world: int, steps: int, save: int, kills: int, *extra: str
 ) -> list[int]:
-    """Train with so many kills at random steps; after how many steps each start was killed.
+    """Train with ``kills`` kills at random steps; return how many steps each killed start made.
 
     Raises:
         LoopFailed: a start began anew instead of going on from a checkpoint.
     """
-    arguments = [*loop.arguments(steps, save, out / "checkpoints"), *extra]
+    arguments = [*loop.make_arguments(steps, save, out / "checkpoints"), *extra]
     most = steps // (kills + 1)
     chosen = [random.randint(save + 1, most) for _ in range(kills)]
     for stop in chosen:
-        run(loop.script, arguments, data, out, world, stop)
-    left = run(loop.script, arguments, data, out, world)
+        run_script(loop.script, arguments, data, out, world, stop)
+    left = run_script(loop.script, arguments, data, out, world)
     if not 0 < left <= steps - kills:  # each start made and saved a step at least
         raise LoopFailed(f"{loop.name}: the last start made {left} of {steps} steps")
     return chosen
 
 
-def same_model(one: Path, other: Path) -> bool:
-    """Return whether the final weights are the same, bit for bit."""
+def is_same_model(one: Path, other: Path) -> bool:
+    """Return whether the final weights in two folders are the same, bit for bit."""
     files = [out / "model/model.safetensors" for out in (one, other)]
     return files[0].read_bytes() == files[1].read_bytes()
 
 
-def trainer_losses(out: Path) -> dict[int, float]:
-    """Step → loss, exactly, as the Trainer's last checkpoint has them."""
+def read_trainer_losses(out: Path) -> dict[int, float]:
+    """Return step → exact loss, from the Trainer's last checkpoint."""
     states = (out / "checkpoints").glob("checkpoint-*/trainer_state.json")
     last = max(states, key=lambda path: int(path.parent.name.rpartition("-")[2]))
     history = json.loads(last.read_text())["log_history"]

@@ -15,9 +15,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.harness import JsonFile, Section, choose_sections, report, screen, show
+from benchmarks.harness import JsonFile, Section, choose_sections, show_section, write_report
 from benchmarks.training import compare
-from benchmarks.training.entries import ENTRIES, ESSENTIAL, prepare
+from benchmarks.training.entries import ENTRIES, ESSENTIAL, prepare_data
 from benchmarks.training.setting import Setting
 
 LIBRARIES = ("torch", "numpy", "accelerate", "lightning", "transformers", "deepspeed")
@@ -35,19 +35,18 @@ def main(
     rounds: Annotated[int, typer.Option(min=1, help="Of each contender.")] = 3,
 ) -> None:
     """Compare Trainyard's training loop with a hand-written one and with the frameworks."""
-    names = (
-        ESSENTIAL if quick else {*choose_sections(only, {entry.name: entry for entry in ENTRIES})}
-    )
+    known = {entry.name: entry for entry in ENTRIES}
+    names = ESSENTIAL if quick else {*choose_sections(only, known)}
     entries = [entry for entry in ENTRIES if entry.name in names | ESSENTIAL]
     setting = QUICK if quick else Setting()
     sections: list[Section] = []
     with tempfile.TemporaryDirectory(prefix="benchmarks-training-") as folder:
-        prepared = prepare(setting, Path(folder))
+        prepared = prepare_data(setting, Path(folder))
         for world in (1,) if quick else map(int, worlds.split(",")):
-            compared = compare.compare(prepared, world, entries, rounds, Path(folder))
-            sections.append(compare.section(compared))
-            show(sections[-1], screen())
-    report(sections, json_file, asdict(setting) | {"rounds": rounds}, LIBRARIES)
+            compared = compare.compare_contenders(prepared, world, entries, rounds, Path(folder))
+            sections.append(compare.make_section(compared))
+            show_section(sections[-1])
+    write_report(sections, json_file, asdict(setting) | {"rounds": rounds}, LIBRARIES)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ MODEL = Path(__file__).parents[2] / "training/workloads/language_model/model.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """The defaults take some 1.1 s of one core a step, four fifths of it in matrix products.
+    """Model, data and optimizer of a training. A step takes some 1.1 s of one core by default.
 
-    Two layers, so that a round is short: more of them multiply products and the rest alike.
+    Matrix products are four fifths of it. Two layers keep a round short; with more of them the
+    products and the rest would grow alike.
     """
 
     layers: int = 2
@@ -57,24 +58,21 @@ class Setting:
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self)))
 
-    def logs(self, step: int) -> bool:
-        """Whether the loss of the step, counted from 1, is printed."""
+    def is_logged(self, step: int) -> bool:
+        """Return whether the loss of the step, counted from 1, is printed."""
         return step == 1 or step % self.log_interval == 0
 
     def model(self) -> "torch.nn.Module":
-        """The module, from its file alone, with the same fresh weights in every process."""
-        from training.weights.initial.build_model import (  # all begin with the numbers of our loop
-            build_on_meta,
-            materialize_model,
-        )
+        """Return the module, from its file alone, with the same initial weights in each process."""
+        # All begin with the weights of our loop.
+        from training.weights.initial.build_model import build_on_meta, materialize_model
 
         spec = importlib.util.spec_from_file_location("language_model_of_trainyard", MODEL)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         shape = SimpleNamespace(**self.shape)
-        return materialize_model(
-            build_on_meta(lambda: module.Transformer(shape, self.vocabulary), self.seed)
-        )
+        model = build_on_meta(lambda: module.Transformer(shape, self.vocabulary), self.seed)
+        return materialize_model(model)
 
     def optimizer(self, model: "torch.nn.Module") -> "torch.optim.Optimizer":
         import torch
@@ -87,16 +85,18 @@ class Setting:
         ]
         return torch.optim.AdamW(groups, lr=self.rates[0], betas=self.betas, fused=True)
 
-    def schedule(self, optimizer: "torch.optim.Optimizer") -> "torch.optim.lr_scheduler.LambdaLR":
-        """The learning rate of each step, for a framework that asks for a schedule."""
+    def make_schedule(
+        self, optimizer: "torch.optim.Optimizer"
+    ) -> "torch.optim.lr_scheduler.LambdaLR":
+        """Return the learning rate of each step, for a framework that asks for a schedule."""
         import torch
 
         last = self.steps - 1
         rate = lambda step: self.rates[min(step, last)] / self.rates[0]  # noqa: E731
         return torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
 
-    def share(self, rank: int, world: int) -> Iterator["torch.Tensor"]:
-        """Tokens of each step on this rank, int64 of shape (share, context length + 1)."""
+    def iter_share(self, rank: int, world: int) -> Iterator["torch.Tensor"]:
+        """Yield this rank's tokens of each step, int64 of shape (share, context length + 1)."""
         import torch
 
         every = np.load(self.batches, mmap_mode="r")
@@ -105,8 +105,8 @@ class Setting:
             yield torch.from_numpy(batch.astype(np.int64))
 
 
-def read() -> Setting:
-    """The setting whose path is this process's first argument."""
+def read_setting() -> Setting:
+    """Return the setting whose path is this process's first argument."""
     given = json.loads(Path(sys.argv[1]).read_text())
     return Setting(**given | {"rates": tuple(given["rates"]), "betas": tuple(given["betas"])})
 

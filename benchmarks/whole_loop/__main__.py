@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.whole_loop.rehearsal import Seen, faults, rehearse
+from benchmarks.whole_loop.rehearsal import Seen, find_faults, rehearse
 from trainyard.terminal import console, run
 
 
@@ -21,17 +21,17 @@ def main(plot: Annotated[Path | None, typer.Option(help="Draw what happened.")] 
     """Run the loop once."""
     with tempfile.TemporaryDirectory() as folder:
         seen = rehearse(Path(folder) / "aws")
-    show(seen)
+    show_record(seen)
     if plot:
-        from benchmarks.whole_loop.loop_picture import draw
+        from benchmarks.whole_loop.loop_picture import draw_loop
 
-        draw(seen, plot)
-    wrong = faults(seen)
+        draw_loop(seen, plot)
+    wrong = find_faults(seen)
     console.print("\n".join(wrong), markup=False, highlight=False)
     raise typer.Exit(1 if wrong else 0)
 
 
-def show(seen: Seen) -> None:
+def show_record(seen: Seen) -> None:
     """Print the moments, what the monitor found, and the counts."""
     begin = min(seen.moments.values())
     for name, at in seen.moments.items():

@@ -23,11 +23,11 @@ OLD, NEW, QUIET, ALARM = "#2e4057", "#66a182", "#c9c9c9", "#d1495b"
 FEATURES = (ALARM, "#edae49")
 MOMENTS = ("two features move", "monitor: moved", "deploy 2")
 COMPARED, MEASURED, STEP = 400, 200, 50
-"""Requests of which a point of drift is made, and one of log loss; and between two points."""
+"""Requests per point of drift, and of log loss; requests between two points."""
 
 
-def draw(seen: Seen, path: Path) -> None:
-    """Write a PNG file."""
+def draw_loop(seen: Seen, path: Path) -> None:
+    """Draw what happened in the loop into a PNG file."""
     ended = sorted((one for one in seen.ended if one.answer), key=lambda one: one.at)
     begin, end = ended[0].at, ended[-1].at
     canvas, (strip, rate, drift, loss) = plt.subplots(
@@ -37,10 +37,10 @@ def draw(seen: Seen, path: Path) -> None:
     at = {name: moment - begin for name, moment in seen.moments.items()}
     canary = next(one.at for one in ended if one.variant == "version-2") - begin
     marks = [0.0, *(at[name] for name in MOMENTS), canary, at["served 2"], end - begin]
-    _phases(strip, marks)
-    _rate(rate, seen, begin)
-    _drift(drift, seen, ended, begin)
-    _loss(loss, seen, ended, begin)
+    _draw_phases(strip, marks)
+    _draw_rate(rate, seen, begin)
+    _draw_drift(drift, seen, ended, begin)
+    _draw_loss(loss, seen, ended, begin)
     for axis in (rate, drift, loss):
         axis.spines[["top", "right"]].set_visible(False)
         for mark in marks[1:-1]:
@@ -49,7 +49,7 @@ def draw(seen: Seen, path: Path) -> None:
     canvas.savefig(path, dpi=120)
 
 
-def _phases(axis: Axes, marks: Sequence[float]) -> None:
+def _draw_phases(axis: Axes, marks: Sequence[float]) -> None:
     phases = (
         ("as in training", "#e8ecef"),
         ("two features\nmove", "#f6dadd"),
@@ -65,8 +65,8 @@ def _phases(axis: Axes, marks: Sequence[float]) -> None:
     axis.set_axis_off()
 
 
-def _rate(axis: Axes, seen: Seen, begin: float) -> None:
-    """Requests a second, by the model that answered."""
+def _draw_rate(axis: Axes, seen: Seen, begin: float) -> None:
+    """Draw the requests a second, by the model that answered."""
     times = [
         np.array([one.at - begin for one in seen.ended if one.variant == name])
         for name in ("version-1", "version-2")
@@ -77,19 +77,19 @@ def _rate(axis: Axes, seen: Seen, begin: float) -> None:
     axis.set(ylabel="requests\na second", ylim=(0, 1.35 * max(sum(counts))))
     lost = sum(not one.answer for one in seen.ended)
     axis.set_title(f"{len(seen.ended):,} requests, {lost} lost", fontsize=10, loc="right")
-    _legend(axis, [("model 1", OLD), ("model 2", NEW)])
+    _draw_legend(axis, [("model 1", OLD), ("model 2", NEW)])
 
 
-def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
-    """Population stability index of each feature, over the last requests."""
+def _draw_drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
+    """Draw the population stability index of each feature, over the last requests."""
     flights, features = seen.flights, seen.flights.features
-    before = _columns(flights.trained[features])
+    before = _make_columns(flights.trained[features])
     rows = flights.look_up_flights([one.number for one in ended])[features]
     quantities = set(rows.select_dtypes("number"))
     curves: dict[str, list[float]] = {name: [] for name in features}
     ends = range(COMPARED, len(ended) + 1, STEP)
     for last in ends:
-        now = _columns(rows[last - COMPARED : last])
+        now = _make_columns(rows[last - COMPARED : last])
         for one in compare_columns(before, now, quantities, error=0.05, least_psi=0.1):
             if one.respect == "values":
                 curves[one.feature].append(one.psi or 0.0)
@@ -100,27 +100,27 @@ def _drift(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None
             axis.plot(x, values, color=colour, linewidth=2 if name in MOVED else 0.8,
                       zorder=2 + (name in MOVED))  # fmt: skip
     top = 1.25 * max(value for values in curves.values() for value in values)
-    _line(axis, 0.1, "black")
+    _draw_line(axis, 0.1, "black")
     axis.set(ylabel="drift of a feature\n(PSI)", ylim=(0, top))
     named = [*zip(MOVED, FEATURES, strict=True)]
-    _legend(axis, [*named, (f"{len(features) - 2} others", QUIET)], "least PSI of a drift")
+    _draw_legend(axis, [*named, (f"{len(features) - 2} others", QUIET)], "least PSI of a drift")
 
 
-def _columns(flights: pd.DataFrame) -> Mapping[str, Cells]:
+def _make_columns(flights: pd.DataFrame) -> Mapping[str, Cells]:
     records = flights.astype(object).where(flights.notna(), None).to_dict("records")
     return build_table(records).columns
 
 
-def _line(axis: Axes, height: float, colour: str) -> None:
+def _draw_line(axis: Axes, height: float, colour: str) -> None:
     axis.axhline(height, color=colour, linewidth=0.9, linestyle=":")
 
 
-def _loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
-    """Log loss of each model's last answers."""
+def _draw_loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
+    """Draw the log loss of each model's last answers."""
     for name, colour in (("version-1", OLD), ("version-2", NEW)):
         own = [one for one in ended if one.variant == name]
         found = [json.loads(one.answer)["probability"] for one in own]
-        late = [float(seen.flights.late(one.number)) for one in own]
+        late = [float(seen.flights.is_late(one.number)) for one in own]
         losses = OF_TRUTHS["log_loss"](np.array(found), np.array(late))
         ends = range(MEASURED, len(own) + 1, STEP)
         axis.plot(
@@ -131,11 +131,11 @@ def _loss(axis: Axes, seen: Seen, ended: Sequence[Ended], begin: float) -> None:
     low, high = axis.get_ylim()
     axis.set(ylabel="log loss of\nthe answers", ylim=(low, high + 0.25 * (high - low)))
     for value, colour in zip(seen.recorded, (OLD, NEW), strict=True):
-        _line(axis, value, colour)
-    _legend(axis, [("model 1", OLD), ("model 2", NEW)], "as evaluated")
+        _draw_line(axis, value, colour)
+    _draw_legend(axis, [("model 1", OLD), ("model 2", NEW)], "as evaluated")
 
 
-def _legend(axis: Axes, entries: Sequence[tuple[str, str]], dotted: str = "") -> None:
+def _draw_legend(axis: Axes, entries: Sequence[tuple[str, str]], dotted: str = "") -> None:
     lines = [plt.Line2D([], [], color=colour, linewidth=3, label=name) for name, colour in entries]
     if dotted:
         lines.append(plt.Line2D([], [], color="black", linestyle=":", label=dotted))

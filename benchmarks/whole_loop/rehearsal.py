@@ -1,4 +1,4 @@
-"""The loop itself, by the verbs that people type; what was asked and answered, and when.
+"""Run the loop by the commands that people type, and record what happens.
 
 A pipeline's first model serves, under load from here to the end. The monitor finds nothing. Then
 two features of the requests move: the monitor names them, and once their truths are there the
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import CHECKOUT
-from benchmarks.measured_process import client, emulator
-from benchmarks.whole_loop.flight_requests import MOVED, Flights, table
+from benchmarks.measured_process import create_boto_client, run_emulator
+from benchmarks.whole_loop.flight_requests import MOVED, Flights, compress_csv
 from pipelines.endpoint.rollout import find_served_package
 from pipelines.recipe.read_recipe import load_recipe
 from pipelines.registry.champion import find_champion
@@ -37,14 +37,14 @@ CALM, DRIFTING, AFTER = 350, 600, 300
 
 @dataclass
 class Seen:
-    """What happened."""
+    """Record of what happened in the loop."""
 
     flights: Flights
     ended: list[Ended] = field(default_factory=list)
     moments: dict[str, float] = field(default_factory=dict)
     """Name of an event → seconds since the epoch."""
     named: dict[str, list[dict[str, str]]] = field(default_factory=dict)
-    """Name of a look of the monitor → its constraint_violations.json."""
+    """Name of a run of the monitor → the violations that it reported."""
     packages: list[str] = field(default_factory=list)
     """ARNs, in the order in which they came into service."""
     serving: str | None = None
@@ -58,17 +58,16 @@ class Seen:
 
 
 class Company:
-    """A team with a laptop: the verbs, and its AWS."""
+    """A team with a laptop: it runs the pipeline's commands, and has clients of its AWS."""
 
-    def __init__(self, told: Mapping[str, str], home: Path) -> None:
+    def __init__(self, variables: Mapping[str, str], home: Path) -> None:
         clean = {name: os.environ[name] for name in os.environ if not name.startswith("AWS_")}
-        self.told = told
-        self._environment = clean | {**told, "HOME": str(home), "COLUMNS": "200"}
-        self.s3 = client(told, "s3")
-        self.sagemaker = client(told, "sagemaker")
+        self._environment = clean | {**variables, "HOME": str(home), "COLUMNS": "200"}
+        self.s3 = create_boto_client(variables, "s3")
+        self.sagemaker = create_boto_client(variables, "sagemaker")
 
-    def verb(self, name: str, *words: str, recipe: bool = True, status: int = 0) -> str:
-        """Run a verb of the pipeline and return what it printed.
+    def run_command(self, name: str, *words: str, recipe: bool = True, status: int = 0) -> str:
+        """Run a command of the pipeline, such as ``deploy``, and return what it printed.
 
         Raises:
             RuntimeError: it ended with another status.
@@ -81,13 +80,13 @@ class Company:
             raise RuntimeError(f"{name} ended with {done.returncode}: {done.stdout}{done.stderr}")
         return done.stdout
 
-    def put(self, uri: str, body: bytes) -> None:
-        """Write an object."""
+    def put_object(self, uri: str, body: bytes) -> None:
+        """Write an object to S3."""
         bucket, key = split_s3_uri(uri)
         self.s3.put_object(Bucket=bucket, Key=key, Body=body)
 
-    def json(self, uri: str) -> Any:
-        """Return the content of an object."""
+    def read_json(self, uri: str) -> Any:
+        """Return the parsed content of an object in S3."""
         bucket, key = split_s3_uri(uri)
         return json.loads(self.s3.get_object(Bucket=bucket, Key=key)["Body"].read())
 
@@ -96,27 +95,27 @@ def rehearse(state: Path) -> Seen:
     """Run the loop on an emulator of its own, with its state in ``state``.
 
     Raises:
-        RuntimeError: a verb ended otherwise than it should.
+        RuntimeError: a command ended with an unexpected status.
     """
     recipe = load_recipe(RECIPE)
     config: Any = recipe.workload_config
     seen = Seen(Flights([*config.categories, *config.numbers]))
-    with emulator(state) as (_, told):
-        company = Company(told, state)
+    with run_emulator(state) as (_, variables):
+        company = Company(variables, state)
         company.s3.create_bucket(Bucket=BUCKET)
-        company.put(FIRST, table(seen.flights.trained))
-        run = company.verb("upsert", "--start", "--wait")
-        _serve(company, seen, run)
-        with Load(told, NAME, seen.flights.request, CLIENTS, PAUSE) as clients:
+        company.put_object(FIRST, compress_csv(seen.flights.trained))
+        run = company.run_command("upsert", "--start", "--wait")
+        _approve_and_deploy(company, seen, run)
+        with Load(variables, NAME, seen.flights.request, CLIENTS, PAUSE) as clients:
             seen.ended = clients.ended
-            _drift(company, seen)
-            _wait(seen, AFTER)
+            _let_features_drift(company, seen)
+            _wait_for_requests(seen, AFTER)
         seen.serving = find_served_package(company.sagemaker, NAME)
         seen.champion = find_champion(company.sagemaker, NAME, NAME)
     return seen
 
 
-def faults(seen: Seen) -> list[str]:
+def find_faults(seen: Seen) -> list[str]:
     """Return the expectations that were not met; empty if all were."""
     names = {
         look: {one.get("feature_name") or one["metric_name"] for one in violations}
@@ -140,58 +139,58 @@ def faults(seen: Seen) -> list[str]:
     return found
 
 
-def _drift(company: Company, seen: Seen) -> None:
+def _let_features_drift(company: Company, seen: Seen) -> None:
     """Let two features move once the monitor found nothing; train again, and deploy."""
-    _wait(seen, CALM)
+    _wait_for_requests(seen, CALM)
     _run_monitor(company, seen, "calm")
     seen.flights.moved, seen.moments["two features move"] = True, time.time()
-    _wait(seen, max(DRIFTING, len(seen.ended)))  # on a busy machine more were calm
-    _know(company, seen)
+    _wait_for_requests(seen, max(DRIFTING, len(seen.ended)))  # on a busy machine more were calm
+    _upload_truths(company, seen)
     run = _run_monitor(company, seen, "moved", "--start", status=1)
-    execution = _execution(run)
-    company.verb("watch", execution, recipe=False)
-    _serve(company, seen, run)
+    execution = _parse_execution(run)
+    company.run_command("watch", execution, recipe=False)
+    _approve_and_deploy(company, seen, run)
 
 
-def _wait(seen: Seen, requests: int) -> None:
-    """Wait for so many more requests."""
+def _wait_for_requests(seen: Seen, requests: int) -> None:
+    """Wait for ``requests`` more requests."""
     enough = len(seen.ended) + requests
     while len(seen.ended) < enough:
         time.sleep(0.2)
 
 
-def _know(company: Company, seen: Seen) -> None:
-    """What was asked so far is known: its truths, and with them records for the next training."""
+def _upload_truths(company: Company, seen: Seen) -> None:
+    """Upload the truths of all answered requests, and their flights for the next training."""
     numbers = [one.number for one in seen.ended if one.answer]
-    company.put(f"{TRUTHS}{time.strftime('%Y/%m/%d/%H', time.gmtime())}/truths.jsonl",
-                seen.flights.truths(numbers))  # fmt: skip
-    company.put(SINCE, table(seen.flights.look_up_flights(numbers)))
+    company.put_object(f"{TRUTHS}{time.strftime('%Y/%m/%d/%H', time.gmtime())}/truths.jsonl",
+                seen.flights.format_truths(numbers))  # fmt: skip
+    company.put_object(SINCE, compress_csv(seen.flights.look_up_flights(numbers)))
 
 
 def _run_monitor(company: Company, seen: Seen, name: str, *words: str, status: int = 0) -> str:
     """Run the monitor, and keep what it found."""
     time.sleep(2)  # the endpoint writes what it captured every second
     seen.moments[f"monitor: {name}"] = time.time()
-    said = company.verb("monitor", *words, status=status)
-    [folder] = re.findall(r"^(s3://\S+/monitoring/\S+)$", said, re.MULTILINE)
-    seen.named[name] = company.json(f"{folder}/constraint_violations.json")["violations"]
-    return said
+    output = company.run_command("monitor", *words, status=status)
+    [folder] = re.findall(r"^(s3://\S+/monitoring/\S+)$", output, re.MULTILINE)
+    seen.named[name] = company.read_json(f"{folder}/constraint_violations.json")["violations"]
+    return output
 
 
-def _serve(company: Company, seen: Seen, run: str) -> None:
-    """Approve what a run registered, and deploy it."""
-    said = company.verb("approve", "--execution", _execution(run), recipe=False)
-    [package] = re.findall(r"^(arn:\S+): Approved", said, re.MULTILINE)
+def _approve_and_deploy(company: Company, seen: Seen, run: str) -> None:
+    """Approve the package that a run registered, and deploy it."""
+    output = company.run_command("approve", "--execution", _parse_execution(run), recipe=False)
+    [package] = re.findall(r"^(arn:\S+): Approved", output, re.MULTILINE)
     described = company.sagemaker.describe_model_package(ModelPackageName=package)
     quality = described["ModelMetrics"]["ModelQuality"]
-    evaluation = company.json(quality["Statistics"]["S3Uri"])
-    seen.slices = company.json(quality["Constraints"]["S3Uri"])["slices"]
+    evaluation = company.read_json(quality["Statistics"]["S3Uri"])
+    seen.slices = company.read_json(quality["Constraints"]["S3Uri"])["slices"]
     seen.packages.append(package)
     seen.recorded.append(evaluation["metrics"]["log_loss"]["value"])
     seen.moments[f"deploy {len(seen.packages)}"] = time.time()
-    company.verb("deploy", package)
+    company.run_command("deploy", package)
     seen.moments[f"served {len(seen.packages)}"] = time.time()
 
 
-def _execution(said: str) -> str:
-    return re.findall(r"^started (arn:\S+)", said, re.MULTILINE)[0]
+def _parse_execution(output: str) -> str:
+    return re.findall(r"^started (arn:\S+)", output, re.MULTILINE)[0]

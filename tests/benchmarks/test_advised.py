@@ -2,14 +2,14 @@
 
 import pytest
 
-from benchmarks.foresight.advised import CASES, FILE, HEAD, Case, section
+from benchmarks.foresight.advised import CASES, FILE, HEAD, Case, iter_section_lines
 
 pytestmark = pytest.mark.long
 
 
 def test_a_section_has_a_table_reasons_and_sources():
     few = Case("7B", "llama-2-7b", 1024, 365, 1)
-    text = "\n".join(section(few, ("ml.p5.48xlarge",)))
+    text = "\n".join(iter_section_lines(few, ("ml.p5.48xlarge",)))
     assert "| 1 × p5.48xlarge |" in text
     for part in (few.command, "- the run: ", "- 1 machines, FSDP/8", "a step", "arXiv"):
         assert part in text

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.findings import NOT_SHOWN, Finding
 from benchmarks.gpu.job_trainings import CASES, LIMITS, NUMBERS
-from benchmarks.gpu.short_training import SMOKE, flops, shapes
-from benchmarks.gpu.watched_steps import kind_of
+from benchmarks.gpu.short_training import SMOKE, count_flops, load_shapes
+from benchmarks.gpu.watched_steps import classify_kernel
 
 pytestmark = pytest.mark.long
 WITHOUT = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -58,25 +58,25 @@ def test_a_section_that_dies_does_not_end_the_others(tmp_path, monkeypatch):
     assert sections["dying"]["failed"].startswith("signal 9")
     assert [one["what"] for one in sections["dying"]["findings"]] == ["before"]
     assert not sections["mfu"]["failed"] and sections["mfu"]["findings"]
-    late = gpu.outcome(gpu.SECTIONS["mfu"][0], 0.2, smoke=True)
+    late = gpu.run_section(gpu.SECTIONS["mfu"][0], 0.2, smoke=True)
     assert late.failed == "killed after its 0 s" and late.seconds < 20
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(0.9, "met"), (-1.1, "missed")])
 def test_a_verdict_is_of_the_absolute_value_and_only_of_a_gpu(value, verdict):
     found = Finding.from_bound("off", value, 1.0, "so it is")
-    assert found.on(torch.device("cuda")).cells()[2] == verdict
-    assert found.on(torch.device("cpu")).cells()[1:3] == (NOT_SHOWN, "")
+    assert found.hide_without_gpu(torch.device("cuda")).cells()[2] == verdict
+    assert found.hide_without_gpu(torch.device("cpu")).cells()[1:3] == (NOT_SHOWN, "")
 
 
 def test_flops_of_a_token_are_those_of_palm_and_shapes_are_the_recipes_and_gpts():
     """6 a weight, the tied embedding once, and 12 × layers × dim × t for attention."""
     block = 4 * 16 * 16 + 3 * 16 * 48 + 2 * 16  # attention; SwiGLU; two norms
     weights = 257 * 16 + block + 16
-    assert flops(SMOKE) == 6 * weights + 12 * 1 * 16 * 16
-    found = shapes()
+    assert count_flops(SMOKE) == 6 * weights + 12 * 1 * 16 * 16
+    found = load_shapes()
     assert found["prod"].batch == 8 and found["prod"].compiled
-    assert flops(found["prod"]) / flops(found["1b"]) == pytest.approx(1.2, rel=0.1)
+    assert count_flops(found["prod"]) / count_flops(found["1b"]) == pytest.approx(1.2, rel=0.1)
     assert LIMITS.keys() == NUMBERS.keys() == {numbers for numbers, _ in CASES.values()}
 
 
@@ -93,4 +93,4 @@ def test_flops_of_a_token_are_those_of_palm_and_shapes_are_the_recipes_and_gpts(
     ],
 )
 def test_kernels_are_of_the_kind_that_their_names_say(kernel, kind):
-    assert kind_of(kernel) == kind
+    assert classify_kernel(kernel) == kind

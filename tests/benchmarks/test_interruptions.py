@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.interruptions import trial
-from benchmarks.interruptions.__main__ import figures, measure
+from benchmarks.interruptions.__main__ import run_all_trials, summarize_trials
 from benchmarks.interruptions.training import (
     INTERVAL,
     STEPS,
@@ -55,14 +55,14 @@ class Wrote:
 def test_a_curve_that_differs_is_seen(starts, bitwise, fault):
     one = Trial(0, bitwise=bitwise)
     expected = {step: loss.hex() for step, loss in {1: 2.0, 2: 1.5, 3: 1.0}.items()}
-    trial._compare(one, Wrote(*starts), expected)
+    trial._compare_losses(one, Wrote(*starts), expected)
     assert fault in " ".join(one.faults) and bool(one.faults) == bool(fault)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_curve_is_the_undisturbed_one_after_a_handful_of_interruptions(tmp_path: Path):
-    found = figures(measure(tmp_path, 3, [2], 0))
+    found = summarize_trials(run_all_trials(tmp_path, 3, [2], 0))
     assert found["runs with a fault"] == 0 and found["losses compared"] >= 3 * STEPS
     assert found["largest error of one layout"] == 0.0
 
@@ -73,11 +73,13 @@ def test_more_than_two_ranks_go_on_bitwise(tmp_path: Path):
     write_data(tmp_path / "data", 0)
     training, layout = Training(tmp_path / "data", tmp_path / "run"), Layout("ddp", 3)
     training.start(layout)
-    assert training.end() == [0, 0, 0]
+    assert training.wait_for_end() == [0, 0, 0]
     (training.list_saved_folders()[-1] / "complete.json").unlink()
     training.start(layout)
-    assert training.end() == [0, 0, 0] and training.find_resumed_step(2) == STEPS - INTERVAL
-    first, second = training.losses(1), training.losses(2)
+    assert (
+        training.wait_for_end() == [0, 0, 0] and training.find_resumed_step(2) == STEPS - INTERVAL
+    )
+    first, second = training.read_losses(1), training.read_losses(2)
     assert second == {step: first[step] for step in range(STEPS - INTERVAL + 1, STEPS + 1)}
     for act in TEARS.values():
         whole = [folder for folder in training.list_saved_folders() if is_whole(folder)]

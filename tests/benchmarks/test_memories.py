@@ -3,15 +3,15 @@ from statistics import mean
 import pytest
 
 from benchmarks.foresight import memories
-from benchmarks.foresight.fitting import read
+from benchmarks.foresight.fitting import read_rows
 from benchmarks.foresight.memories import SILENT, Peak
 from trainyard.foresight import memory
 from trainyard.foresight.setting import Setting
 
 pytestmark = pytest.mark.long
 
-SOURCES = read()
-STATED = [one for one in memories.peaks(SOURCES) if one.source not in SILENT]
+SOURCES = read_rows()
+STATED = [one for one in memories.select_peaks(SOURCES) if one.source not in SILENT]
 
 
 def test_published_peaks_are_foreseen():
@@ -22,7 +22,7 @@ def test_published_peaks_are_foreseen():
 
 
 def test_nothing_that_ran_out_of_memory_is_said_to_fit():
-    said = memories.verdicts(SOURCES)
+    said = memories.count_verdicts(SOURCES)
     assert sum(said["oom"].values()) >= 6
     assert said["oom"]["yes"] == 0
     assert said["ran"]["no"] <= 2
@@ -38,7 +38,7 @@ def test_the_interval_holds_what_it_is_fitted_to(factor: float):
         found = memory.predict_memory(given, constants=memory.Constants(0.0, 1, 1, 1, 0))
         stays = sum(found.categories[name].p50 for name in memory.STAYS)
         rows.append(Peak("made", given, stays + (found.peak.p50 - stays) * factor))
-    fitted = memories.fit(rows)
+    fitted = memories.fit_constants(rows)
     for one in rows:
         peak = memory.predict_memory(one.setting, constants=fitted).peak
         assert peak.p10 <= one.measured * 1.001

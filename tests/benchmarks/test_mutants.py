@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.mutants.edits import apply_mutant, mutants, same
+from benchmarks.mutants.edits import apply_mutant, find_same_mutant, iter_mutants
 from tests.registered import git
 
 CODE = '''
@@ -46,7 +46,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_an_edit_is_one_place_of_a_function_and_is_put_back(checkout: Path):
-    found = {(one.old, one.new): one for one in mutants(checkout, "conditions/limits.py")}
+    found = {(one.old, one.new): one for one in iter_mutants(checkout, "conditions/limits.py")}
     assert {("looks < 3", "looks <= 3"), ("3", "4"), ("looks + 1", "(looks - 1)")} <= set(found)
     file = checkout / "conditions/limits.py"
     with apply_mutant(found["looks < 3", "looks <= 3"], checkout):
@@ -58,15 +58,15 @@ def test_an_edit_is_one_place_of_a_function_and_is_put_back(checkout: Path):
 
 
 def test_an_edit_is_found_again_by_function_and_text(checkout: Path, tmp_path: Path):
-    before = next(one for one in mutants(checkout, "conditions/limits.py") if "<" in one.old)
+    before = next(one for one in iter_mutants(checkout, "conditions/limits.py") if "<" in one.old)
     (tmp_path / "conditions").mkdir()
     (tmp_path / "conditions/merged.py").write_text(CODE)
-    after = same(before, tmp_path)
+    after = find_same_mutant(before, tmp_path)
     assert after and (after.path, after.old, after.new) == (
         "conditions/merged.py", "looks < 3", "looks <= 3",
     )  # fmt: skip
     (tmp_path / "none").mkdir()
-    assert same(before, tmp_path / "none") is None
+    assert find_same_mutant(before, tmp_path / "none") is None
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.sdk_tests.judge import judge
+from benchmarks.sdk_tests.judge import judge_test
 
 pytestmark = pytest.mark.long
 
@@ -40,12 +40,12 @@ def evidence(step: str = "Succeeded", job: str = "Completed", **other: Any) -> d
     ],
 )  # fmt: skip
 def test_verdicts(test: str, passed: bool, found: dict[str, Any], verdict: str):
-    assert judge(test, passed, "E   AssertionError", found).verdict == verdict
+    assert judge_test(test, passed, "E   AssertionError", found).verdict == verdict
 
 
 def test_the_reason_of_a_red_test_is_the_failed_steps():
     found = evidence(step="Failed", job="Failed")
-    assert judge("test_x", False, "E   assert 1 == 2", found).reason == "step Train: why"
+    assert judge_test("test_x", False, "E   assert 1 == 2", found).reason == "step Train: why"
     skipped = "x SKIPPED\n===== 1 skipped, 1 warning in 0.75s =====\n"  # no work of ours
-    found = judge("test_x", True, skipped, evidence(executions=[], jobs=[]))
+    found = judge_test("test_x", True, skipped, evidence(executions=[], jobs=[]))
     assert found.verdict == "not here"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import Figure, Target
-from benchmarks.shards.contenders import following
+from benchmarks.shards.contenders import iter_readers
 
 pytestmark = pytest.mark.long
 
@@ -36,4 +36,4 @@ def test_a_ratio_is_taken_round_by_round_and_a_target_is_held_against_the_median
     for sign, met in (("≥", True), ("≤", False)):
         assert Target("", Figure((0.1, 2.0, 3.0)), sign, 1.5).is_met is met
     # the state is asked for before the batch that follows is read
-    assert [read() for read in following(iter(range(100)), [3, 4, 10])] == [3, 4, 10]
+    assert [read() for read in iter_readers(iter(range(100)), [3, 4, 10])] == [3, 4, 10]

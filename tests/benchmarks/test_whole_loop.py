@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.whole_loop.rehearsal import faults, rehearse
+from benchmarks.whole_loop.rehearsal import find_faults, rehearse
 
 
 @pytest.mark.sweep
 def test_drift_is_named_and_a_new_model_comes_into_service_without_a_lost_request(tmp_path: Path):
-    assert faults(rehearse(tmp_path / "aws")) == []
+    assert find_faults(rehearse(tmp_path / "aws")) == []

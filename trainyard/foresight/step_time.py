@@ -437,7 +437,7 @@ class Constants:
 
     low: float
     """p10 over the median, on a device with published rows, for a cluster and code that have none,
-    such as the user's own. ``benchmarks.foresight.holding_out.reach`` computes it."""
+    such as the user's own. ``benchmarks.foresight.holding_out.compute_reach`` computes it."""
 
     high: float
     """p90 over the median, as above."""

@@ -1,1 +1,1 @@
-"""What runs in the SDK's venv: of this project nothing, only the standard library and pytest."""
+"""Modules for the SDK's venv, which has nothing of this project, only pytest."""

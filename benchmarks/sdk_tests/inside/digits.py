@@ -1,4 +1,4 @@
-"""Random digits of MNIST's form for folders that lack theirs.
+"""Write random digits in MNIST's form into folders that lack theirs.
 
 python digits.py FOLDER...
 """

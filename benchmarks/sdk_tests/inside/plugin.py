@@ -18,7 +18,7 @@ _sleep = time.sleep
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_fixture_setup(fixturedef, request):
-    """The value here of a fixture that stands for something that only AWS's accounts have."""
+    """Return the value here of a fixture for something that only AWS's accounts have."""
     if fixturedef.argname not in VALUES:
         return None
     value = VALUES[fixturedef.argname]
@@ -27,7 +27,7 @@ def pytest_fixture_setup(fixturedef, request):
 
 
 def sleep(seconds):
-    """A sleep of minutes between two looks at an execution ends when nothing runs any more."""
+    """Sleep, but end a sleep of minutes between two polls as soon as nothing runs any more."""
     end = time.monotonic() + seconds
     shortest = time.monotonic() + 1.5  # what was started just now may not run yet
     while (left := end - time.monotonic()) > 0:

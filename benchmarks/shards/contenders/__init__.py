@@ -25,28 +25,23 @@ BATCH = 32
 
 
 class Contender(Protocol):
-    """What a module of this package holds as its class ``Contender``.
+    """Interface of the class ``Contender`` in each module of this package.
 
     A batch is a tensor of shape (32, 2049) with memory of its own, so that a reader cannot shine
     by not reading. Its type is the one that the library gives by itself: uint16, or int64.
     """
 
     def write(self, samples: "np.ndarray", folder: Path) -> None:
-        """Keep the samples, uint16 of shape (n, 2049), in the library's format; the folder is
-        empty.
-        """
+        """Write samples, uint16 of shape (n, 2049), in the library's format to the empty folder."""
 
     def batches(self, folder: Path, shuffled: bool) -> "Iterable[Tensor]":
-        """Open the folder. Each iteration over what comes back is one epoch of whole batches."""
+        """Open the folder; each iteration over the result is one epoch of whole batches."""
 
     def save(self, folder: Path, points: Sequence[int]) -> "Iterator[tuple[Any, Tensor]]":
-        """Read shuffled; after so many batches (ascending) the state, and the batch that follows.
-
-        ``following`` does the counting.
-        """
+        """Read shuffled; after each number of batches (ascending) yield state and next batch."""
 
     def resume(self, folder: Path, state: Any) -> "Tensor":
-        """Open the folder as a new process would, go to the state, read the next batch."""
+        """Open the folder as a new process would, restore the state, and return the next batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +55,11 @@ class Entry:
     distribution: str | None = None
     """The package to install and to import."""
     shuffle: str = "uniform"
-    """What the library shuffles by the way that its documentation recommends."""
+    """How far the library shuffles when used as its documentation recommends."""
     tasks: frozenset[str] = frozenset({"write", "read", "resume"})
 
-    def missing(self) -> str | None:
-        """Why it cannot run, or None."""
+    def explain_absence(self) -> str | None:
+        """Return why it cannot run, or None."""
         absent = self.distribution and importlib.util.find_spec(self.distribution) is None
         return f"{self.distribution} cannot be imported" if absent else None
 
@@ -79,16 +74,16 @@ ENTRIES = (
 )
 
 
-def following(batches: Iterator[Any], points: Sequence[int]) -> Iterator[Callable[[], Any]]:
-    """After each of so many batches: what reads the next one. It must be called."""
-    given = 0
+def iter_readers(batches: Iterator[Any], points: Sequence[int]) -> Iterator[Callable[[], Any]]:
+    """Yield, after each number of batches, a function that returns the next one: call it."""
+    done = 0
     for point in points:
-        for _ in islice(batches, point - given):
+        for _ in islice(batches, point - done):
             pass
         yield lambda: next(batches)
-        given = point + 1
+        done = point + 1
 
 
-def load(module: str) -> Contender:
-    """The contender of this module, imported now."""
+def load_contender(module: str) -> Contender:
+    """Import the module of a contender, and return the contender."""
     return importlib.import_module(f"{__name__}.{module}").Contender()

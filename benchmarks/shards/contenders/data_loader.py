@@ -11,14 +11,14 @@ from training.data.torch_dataset import ShardDataset
 
 
 class Contender(ours.Contender):
-    """Contender with nothing of ours but the dataset: torch's sampler, fetcher and collate."""
+    """Contender with our dataset only; sampler, fetcher and collate are torch's."""
 
     def batches(self, folder: Path, shuffled: bool) -> "Batches":
         return Batches(ShardDataset(folder, shuffle="uniform" if shuffled else None))
 
 
 class Batches:
-    """The ``tokens`` of a DataLoader; each epoch goes on in the order where the last one ended."""
+    """The ``tokens`` of a DataLoader; each epoch continues the order where the last one ended."""
 
     def __init__(self, dataset: ShardDataset) -> None:
         self._dataset = dataset

@@ -10,7 +10,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from benchmarks.shards.contenders import BATCH, WIDTH, following
+from benchmarks.shards.contenders import BATCH, WIDTH, iter_readers
 
 ROWS = 8192
 """Samples in an Arrow file: 34 MB."""
@@ -23,7 +23,7 @@ class Contender:
 
     def write(self, samples: np.ndarray, folder: Path) -> None:
         pieces = range(0, len(samples), ROWS)
-        tables = [_table(samples[start : start + ROWS]) for start in pieces]
+        tables = [_make_table(samples[start : start + ROWS]) for start in pieces]
         dataset = datasets.concatenate_datasets([datasets.Dataset(table) for table in tables])
         dataset.save_to_disk(folder, num_shards=len(pieces))
 
@@ -31,17 +31,17 @@ class Contender:
         return Batches(folder, shuffled)
 
     def save(self, folder: Path, points: Sequence[int]) -> Iterator[tuple[Any, Tensor]]:
-        dataset = self._iterable(folder)
-        for following_batch in following(dataset.iter(BATCH), points):
+        dataset = self._open_iterable(folder)
+        for following_batch in iter_readers(dataset.iter(BATCH), points):
             yield dataset.state_dict(), following_batch()["tokens"]
 
     def resume(self, folder: Path, state: Any) -> Tensor:
-        dataset = self._iterable(folder)
+        dataset = self._open_iterable(folder)
         dataset.load_state_dict(state)
         return next(dataset.iter(BATCH))["tokens"]
 
-    def _iterable(self, folder: Path) -> datasets.IterableDataset:
-        """Only an IterableDataset has a state. Its shuffle is a buffer; the shards are shuffled."""
+    def _open_iterable(self, folder: Path) -> datasets.IterableDataset:
+        """Return an IterableDataset, which alone has a state; shards and a buffer are shuffled."""
         dataset = datasets.load_from_disk(str(folder)).with_format("torch")
         shards = len(list(folder.glob("*.arrow")))
         return dataset.to_iterable_dataset(num_shards=shards).shuffle(seed=0, buffer_size=1000)
@@ -63,7 +63,7 @@ class Batches:
         return (batch["tokens"] for batch in batches)
 
 
-def _table(samples: np.ndarray) -> pa.Table:
+def _make_table(samples: np.ndarray) -> pa.Table:
     values = pa.array(np.asarray(samples).ravel())
     tokens = pa.FixedSizeListArray.from_arrays(values, WIDTH)
     return pa.Table.from_arrays([tokens], schema=FEATURES.arrow_schema)

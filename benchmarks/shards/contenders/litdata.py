@@ -10,7 +10,7 @@ from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
 from litdata.streaming.writer import BinaryWriter
 from torch import Tensor
 
-from benchmarks.shards.contenders import BATCH, WIDTH, following
+from benchmarks.shards.contenders import BATCH, WIDTH, iter_readers
 
 
 class Contender:
@@ -28,17 +28,13 @@ class Contender:
         writer.merge()
 
     def batches(self, folder: Path, shuffled: bool) -> StreamingDataLoader:
-        dataset = StreamingDataset(
-            str(folder),
-            item_loader=TokensLoader(block_size=WIDTH),
-            shuffle=shuffled,
-            drop_last=True,
-        )
+        given = {"item_loader": TokensLoader(block_size=WIDTH), "shuffle": shuffled}
+        dataset = StreamingDataset(str(folder), drop_last=True, **given)
         return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=0, drop_last=True)
 
     def save(self, folder: Path, points: Sequence[int]) -> Iterator[tuple[Any, Tensor]]:
         loader = self.batches(folder, shuffled=True)
-        for following_batch in following(iter(loader), points):
+        for following_batch in iter_readers(iter(loader), points):
             yield loader.state_dict(), following_batch()
 
     def resume(self, folder: Path, state: Any) -> Tensor:

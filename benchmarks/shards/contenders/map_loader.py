@@ -1,4 +1,4 @@
-"""What people write themselves: a memory map, sample by sample, in torch's DataLoader."""
+"""The common way to write it oneself: a memory map, sample by sample, in torch's DataLoader."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ class Contender(raw.Contender):
 
 
 class Samples(Dataset):
-    """A sample is a row of the map, copied."""
+    """Dataset of the rows of a memory map, each of which is copied."""
 
     def __init__(self, path: Path) -> None:
         self._map = np.memmap(path, np.uint16, "r").reshape(-1, WIDTH)

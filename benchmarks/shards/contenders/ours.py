@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from benchmarks.shards.contenders import BATCH, WIDTH, following
+from benchmarks.shards.contenders import BATCH, WIDTH, iter_readers
 from training.data.dataset import Dataset
 from training.data.loader import Loader
 from training.data.manifest import Field, Manifest, Source, write_manifest
@@ -37,12 +37,12 @@ class Contender:
         return Batches(folder, shuffled)
 
     def save(self, folder: Path, points: Sequence[int]) -> Iterator[tuple[Any, Tensor]]:
-        with _loader(Dataset(folder), shuffled=True) as loader:
-            for following_batch in following(loader, points):
+        with _make_loader(Dataset(folder), shuffled=True) as loader:
+            for following_batch in iter_readers(loader, points):
                 yield loader.position, following_batch()["tokens"]
 
     def resume(self, folder: Path, state: Any) -> Tensor:
-        return next(_loader(Dataset(folder), shuffled=True, position=state))["tokens"]
+        return next(_make_loader(Dataset(folder), shuffled=True, position=state))["tokens"]
 
 
 class Batches:
@@ -52,18 +52,13 @@ class Batches:
         self._dataset, self._shuffled = Dataset(folder), shuffled
 
     def __iter__(self) -> Iterator[Tensor]:
-        with _loader(self._dataset, self._shuffled) as loader:
+        with _make_loader(self._dataset, self._shuffled) as loader:
             for batch in loader:
                 yield batch["tokens"]
 
 
-def _loader(dataset: Dataset, shuffled: bool, position: int = 0) -> Loader:
-    samples = len(dataset)
-    order = (
-        create_uniform_order(dataset.fingerprint, 0, samples) if shuffled else _in_order(samples)
-    )
+def _make_loader(dataset: Dataset, shuffled: bool, position: int = 0) -> Loader:
+    order = Order(len(dataset), lambda epoch: lambda positions: positions)
+    if shuffled:
+        order = create_uniform_order(dataset.fingerprint, 0, len(dataset))
     return Loader(dataset, order, global_batch=BATCH, micro_batch=BATCH, position=position)
-
-
-def _in_order(samples: int) -> Order:
-    return Order(samples, lambda epoch: lambda positions: positions)

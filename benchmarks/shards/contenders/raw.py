@@ -15,7 +15,7 @@ PIECE = 2048
 
 
 class Contender:
-    """Reads with nothing between the map and the tensor; writes one file, front to back."""
+    """Contender with nothing between the map and the tensor; it writes one file, front to back."""
 
     def write(self, samples: np.ndarray, folder: Path) -> None:
         with (folder / "samples.bin").open("wb") as file:
@@ -29,7 +29,7 @@ class Contender:
 
 
 class Batches:
-    """32 rows at once: a slice in order, or an index array (``numpy.memmap[indices]`` copies)."""
+    """Batches of 32 rows: a slice in order, or ``numpy.memmap[indices]``, which copies."""
 
     def __init__(self, path: Path, shuffled: bool) -> None:
         self._map = np.memmap(path, np.uint16, "r").reshape(-1, WIDTH)

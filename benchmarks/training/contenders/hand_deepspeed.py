@@ -5,12 +5,12 @@ import sys
 import deepspeed
 import torch.distributed as dist
 
-from benchmarks.training.contenders.hand import loss_of
-from benchmarks.training.setting import print_mean_loss, read
+from benchmarks.training.contenders.hand import compute_mean_loss
+from benchmarks.training.setting import print_mean_loss, read_setting
 
 
 def main() -> None:
-    setting = read()
+    setting = read_setting()
     deepspeed.init_distributed(dist_backend="gloo", verbose=False)
     rank, world = dist.get_rank(), dist.get_world_size()
     model = setting.model()
@@ -25,13 +25,13 @@ def main() -> None:
     engine, optimizer, _, _ = deepspeed.initialize(
         model=model, optimizer=setting.optimizer(model), config=config
     )
-    for step, tokens in enumerate(setting.share(rank, world), 1):
+    for step, tokens in enumerate(setting.iter_share(rank, world), 1):
         for group in optimizer.param_groups:
             group["lr"] = setting.rates[step - 1]
-        loss = loss_of(engine, tokens, setting)
+        loss = compute_mean_loss(engine, tokens, setting)
         engine.backward(loss)
         engine.step()
-        if setting.logs(step):
+        if setting.is_logged(step):
             print_mean_loss(step, loss)
     dist.destroy_process_group()
 

@@ -7,12 +7,12 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-from benchmarks.training.contenders.hand import train
-from benchmarks.training.setting import read
+from benchmarks.training.contenders.hand import train_steps
+from benchmarks.training.setting import read_setting
 
 
 def main() -> None:
-    setting = read()
+    setting = read_setting()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     mesh = init_device_mesh("cpu", (world,))
@@ -28,7 +28,7 @@ def main() -> None:
     fully_shard(model, mesh=mesh, mp_policy=policy)
     optimizer = setting.optimizer(model)
     # The weights' type does what autocast would.
-    train(model, optimizer, replace(setting, precision="float32"), rank, world)
+    train_steps(model, optimizer, replace(setting, precision="float32"), rank, world)
     dist.destroy_process_group()
 
 

@@ -2,26 +2,26 @@
 
 from accelerate import Accelerator
 
-from benchmarks.training.contenders.hand import loss_of
-from benchmarks.training.setting import print_mean_loss, read
+from benchmarks.training.contenders.hand import compute_mean_loss
+from benchmarks.training.setting import print_mean_loss, read_setting
 
 
 def main() -> None:
-    setting = read()
+    setting = read_setting()
     accelerator = Accelerator(cpu=True)
     model = setting.model()
     optimizer = setting.optimizer(model)
-    schedule = setting.schedule(optimizer)
+    schedule = setting.make_schedule(optimizer)
     model, optimizer = accelerator.prepare(model, optimizer)
-    share = setting.share(accelerator.process_index, accelerator.num_processes)
+    share = setting.iter_share(accelerator.process_index, accelerator.num_processes)
     for step, tokens in enumerate(share, 1):
-        loss = loss_of(model, tokens, setting)
+        loss = compute_mean_loss(model, tokens, setting)
         accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), setting.grad_clip)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if setting.logs(step):
+        if setting.is_logged(step):
             print_mean_loss(step, loss)
     accelerator.end_training()
 

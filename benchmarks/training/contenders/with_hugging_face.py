@@ -6,21 +6,23 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from benchmarks.training.contenders.hand import loss_of
-from benchmarks.training.setting import Setting, print_mean_loss, read
+from benchmarks.training.contenders.hand import compute_mean_loss
+from benchmarks.training.setting import Setting, print_mean_loss, read_setting
 
 
 class Share(IterableDataset):
+    """This rank's share of every batch."""
+
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
 
     def __iter__(self):
-        share = self.setting.share(int(environ["RANK"]), int(environ["WORLD_SIZE"]))
+        share = self.setting.iter_share(int(environ["RANK"]), int(environ["WORLD_SIZE"]))
         return ({"tokens": tokens} for tokens in share)
 
 
 class Ours(Trainer):
-    """The setting's batches and loss; the rest is the Trainer's."""
+    """Trainer with the setting's batches and loss."""
 
     setting: Setting
     last: torch.Tensor
@@ -29,23 +31,25 @@ class Ours(Trainer):
         return DataLoader(self.train_dataset, batch_size=None)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        self.last = loss_of(model, inputs["tokens"], self.setting)
+        self.last = compute_mean_loss(model, inputs["tokens"], self.setting)
         return self.last
 
 
 class Say(TrainerCallback):
+    """Prints the mean loss after the steps that are logged."""
+
     trainer: Ours
 
     def on_step_end(self, args, state, control, **_):
-        if self.trainer.setting.logs(state.global_step):
+        if self.trainer.setting.is_logged(state.global_step):
             print_mean_loss(state.global_step, self.trainer.last)
 
 
 def main() -> None:
-    setting = read()
+    setting = read_setting()
     model = setting.model()
     optimizer = setting.optimizer(model)
-    schedule = setting.schedule(optimizer)
+    schedule = setting.make_schedule(optimizer)
     arguments = TrainingArguments(
         output_dir=setting.output,
         use_cpu=True,

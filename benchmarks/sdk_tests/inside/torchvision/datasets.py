@@ -1,4 +1,4 @@
-"""``datasets.MNIST`` of files that are there already: (images, labels) in processed/*.pt."""
+"""``datasets.MNIST`` of files that exist already: (images, labels) in processed/*.pt."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import torch
 
 
 class MNIST(torch.utils.data.Dataset):
-    """``download``: nothing is, random digits of the same form are written instead."""
+    """MNIST's data set; ``download`` writes random digits of the same form instead."""
 
     def __init__(self, root, train=True, transform=None, target_transform=None, download=False):
         folder = Path(root) / "MNIST/processed"
@@ -27,7 +27,7 @@ class MNIST(torch.utils.data.Dataset):
 
 
 def write_digits(folder):
-    """Random images and labels of MNIST's form, where there are none."""
+    """Write random images and labels of MNIST's form, where there are none."""
     for name, count in (("training.pt", 256), ("test.pt", 128)):
         if not (folder / name).exists():
             folder.mkdir(parents=True, exist_ok=True)

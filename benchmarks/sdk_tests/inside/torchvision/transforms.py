@@ -1,4 +1,4 @@
-"""The transforms of AWS's MNIST scripts, of arrays of bytes."""
+"""The transforms that AWS's MNIST scripts use, of arrays of bytes."""
 
 import torch
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from benchmarks.measured_process import client
+from benchmarks.measured_process import create_boto_client
 
 ROLE = "arn:aws:iam::123456789012:role/pipeline"
 IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.6.0-cpu-py312"
@@ -22,7 +22,7 @@ class Service:
 
     def __init__(self, told: Mapping[str, str]) -> None:
         names = ("sagemaker", "s3", "lambda", "sqs")
-        clients = (client(told, name, max_pool_connections=40) for name in names)
+        clients = (create_boto_client(told, name, max_pool_connections=40) for name in names)
         self.sagemaker, self.s3, self.functions, self.queues = clients
 
     def queue(self) -> str:

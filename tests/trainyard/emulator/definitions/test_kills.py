@@ -19,7 +19,7 @@ import psutil
 import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
-from benchmarks.measured_process import emulator
+from benchmarks.measured_process import run_emulator
 from tests.trainyard.emulator.definitions import oracle
 from tests.trainyard.emulator.definitions.generate import definitions
 from tests.trainyard.emulator.definitions.service import Service, prepare
@@ -46,7 +46,7 @@ def kill(scratch: Path, number: int, seed: int) -> str:
     chance = random.Random(f"{seed} {number}")
     drawn = definitions(3, 1000 * seed + number, processing=True)
     state, arns, before = scratch / "state", dict[str, dict](), dict[str, list[dict]]()
-    with emulator(state) as (process, told):
+    with run_emulator(state) as (process, told):
         service = Service(told)
         queue = prepare(service)
         service.function("mark", MARK)
@@ -61,7 +61,7 @@ def kill(scratch: Path, number: int, seed: int) -> str:
             os.kill(process.pid, signal.SIGKILL)
             process.wait()
     wrong = [f"{orphan} outlived it" for orphan in orphans(family, state)]
-    with emulator(state) as (_, told):
+    with run_emulator(state) as (_, told):
         service = Service(told)
         with service.answering(service.queue()):  # moto keeps queues in memory
             wrong += lost(service, acknowledged)
