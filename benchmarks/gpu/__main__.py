@@ -135,7 +135,7 @@ def run_inside(function: str, file: Path, until: float, *, smoke: bool) -> None:
     module, _, name = function.rpartition(".")
     with file.open("w", buffering=1) as output:
         for finding in getattr(import_module(module), name)(Frame(device, smoke, until, scratch)):
-            output.write(json.dumps(asdict(finding.on(device))) + "\n")
+            output.write(json.dumps(asdict(finding.hide_without_gpu(device))) + "\n")
 
 
 def describe_device() -> dict[str, Any]:

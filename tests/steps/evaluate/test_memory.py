@@ -36,7 +36,7 @@ for test in (few, many):
     workload.metrics(scores.Scores(path))
     for blocks in workload.baseline_scores(few, test, 1000).values():
         scores.write_scores(path, blocks, {"metrics": {}})
-    leaks.leakage(workload.examples(few), workload.examples(test))
+    leaks.count_leakage(workload.examples(few), workload.examples(test))
     # Not getrusage: its peak is the parent's where that was higher when the process was made.
     status = Path("/proc/self/status").read_text()
     print(len(test), int(re.search(r"VmHWM:\\s+(\\d+) kB", status)[1]) // 1024)

