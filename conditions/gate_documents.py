@@ -178,7 +178,7 @@ class Evidence:
 
     @property
     def sums(self) -> "ScoreTables":
-        """Return the scores of single examples.
+        """Return the tables of scores per example.
 
         Raises:
             GateError: there are none, because the calling check does not declare the need

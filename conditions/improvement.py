@@ -128,8 +128,8 @@ def count_effective_groups(weight: Floats) -> float:
     return float(weight.sum() ** 2 / (weight @ weight))
 
 
-def join_neighbours(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
-    """Sum difference and weight over at most ``BLOCKS`` blocks of equally many neighbours."""
+def sum_into_blocks(difference: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Return the sums over at most ``BLOCKS`` blocks of equally many (± 1) consecutive groups."""
     count = len(weight)
     starts = np.unique(np.arange(min(BLOCKS, count)) * count // min(BLOCKS, count))
     return np.add.reduceat(difference, starts), np.add.reduceat(weight, starts)

@@ -88,8 +88,8 @@ def make_undecided_rows(
 ) -> list[Check]:
     """Return the rows of all checks that need the scores if none can be computed.
 
-    All get the same reason. ``compared_only``: only checks against the champion. The rows keep
-    the order that they have always had in gate.json: first those against the champion.
+    All get the same reason. ``compared_only``: only checks against the champion. The rows have
+    the order of gate.json: first those against the champion.
     """
     score_checks = select_score_checks(demands)
     champion_checks = [check for check in score_checks if "champion" in check.needs]

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from conditions.calibration_error import BLOCKS as CALIBRATION_BLOCKS
 from conditions.calibration_error import estimate_calibration_error
 from conditions.gate_check import Direction
-from conditions.improvement import Groups, join_neighbours
+from conditions.improvement import Groups, sum_into_blocks
 from conditions.mean_tests import Floats
 from trainyard.common.errors import GateError
 
@@ -160,7 +160,7 @@ class ScoreTables:
             difference = np.clip(difference, -clip * weight, clip * weight)
         if self.in_order:
             order = np.argsort(group)
-            difference, weight = join_neighbours(difference[order], weight[order])
+            difference, weight = sum_into_blocks(difference[order], weight[order])
         elif len(group) > MOST_GROUPS:
             # Sorted by a hash of the id, because groups with neighbouring ids may be alike.
             order = np.argsort(_hash_ids(group))

@@ -1,4 +1,7 @@
-"""Combine all checks into gate.json, of which the ConditionStep reads only the verdict."""
+"""Combine all checks into gate.json, of which the ConditionStep reads only the verdict.
+
+What a single check decides is in ``checks``, such as ``checks.superiority``.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -76,8 +76,8 @@ def _is_our_pipeline(pipeline: Description) -> bool:
 def _describe_start(pipeline: Description) -> list[str]:
     """Return the lines shown before a start."""
     return [
-        "This runs pipelines.start: it tells the run which model is the champion now, takes the "
-        "next number in the ledger of looks at the test split, and refuses a run beyond the "
+        "This runs pipelines.start: it tells the run which model is the champion now, counts "
+        "one more comparison on this test split, and refuses a run beyond the "
         "recipe's budget. Name and description are not passed on."
     ]
 

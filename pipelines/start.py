@@ -276,7 +276,7 @@ def read_recipe_pipeline(
         typer.Option(metavar="REASON", help="Exceed the recipe's budget; the reason is recorded."),
     ] = None,
 ) -> Mapping[str, Any]:
-    """Return the command's arguments: pipeline, region, and the functions that start and follow."""
+    """Return the command's arguments: pipeline, region, functions to start and to follow a run."""
     name, region, account = resolve_pipeline(recipe, overrides, values["pipeline"], environment)
     assert name is not None  # noqa: S101 (the command requires --recipe or --pipeline)
     region = region or values["region"]

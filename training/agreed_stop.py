@@ -1,4 +1,6 @@
-"""Stop all ranks after the same step when one of them is asked to stop.
+"""Stop all ranks after the same step when one of them is asked to stop, as by a spot interruption.
+
+``loop.Loop`` then saves a checkpoint. On AWS, SIGTERM reaches the ranks only through our driver.
 
 The ranks agree through the process group's store, each in a separate thread, without the device: so
 even a rank that waits inside a collective responds. The store's keys:
@@ -138,8 +140,8 @@ class Agreement:
 class Stop:
     """Context in which SIGTERM requests a stop between two steps instead of ending the process.
 
-    AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173), so this
-    serves other launchers that do. What a lost node costs is bounded by checkpoint_interval.
+    AWS's drivers do not pass SIGTERM on to the ranks (sagemaker-training-toolkit#125 #173); the one
+    in steps/train/driver does. What a lost node costs is bounded by checkpoint_interval.
 
     Args:
         last_step: number of steps already trained.

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from conditions.improvement import Groups, join_neighbours
+from conditions.improvement import Groups, sum_into_blocks
 from conditions.mean_tests import Floats
 
 MANY = 200_000
@@ -207,7 +207,7 @@ def draw_split(
         moved = _mend_losses(world, moved, effect, source)
     difference = moved * weight
     if world.ordered:
-        difference, weight = join_neighbours(difference, weight)
+        difference, weight = sum_into_blocks(difference, weight)
     return Groups(difference=difference, weight=weight, largest=world.largest, level=level)
 
 

@@ -3,6 +3,7 @@
 Files whose names suggest secrets are left out, and so are the caches of tools and the files that
 .trainyardignore names. A folder that is so large that it must contain data is refused. If the
 script is given shards, the code that reads them and the packages that it imports are added.
+Trainyard's own files are chosen in ``training.export.shipped_files``.
 """
 
 import os

@@ -264,7 +264,7 @@ class Recipe(Section):
 
     @property
     def slices(self) -> tuple[str, ...]:
-        """Return the evaluation's slices; with several inputs, also the input's name."""
+        """Return the evaluation's slices; with several inputs of our loop, also a row's input."""
         slice_names = self.evaluate.slices
         if self.train.loop is None or not (self.data and self.data.inputs):
             return slice_names

@@ -220,7 +220,7 @@ class _Hold:
         self._advance, self._previous, self._bytes_left = advance, previous, limit
 
     def count_bytes(self, size: int) -> None:
-        """Count ``size`` bytes; if the limit is exceeded, wait for the previous task first."""
+        """Count ``size`` written bytes; above the limit, wait until the previous task has ended."""
         self._bytes_left -= size
         if self._previous and self._bytes_left < 0:
             futures.wait([self._previous])

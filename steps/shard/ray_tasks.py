@@ -274,7 +274,7 @@ def compute_spans(units: Sequence[PackingUnit]) -> list[Span]:
 
 
 def _serialize_batches(batches: Sequence[pa.RecordBatch]) -> np.ndarray:
-    """Return the batches in Arrow's stream format, uint8; of a slice, only the slice's rows."""
+    """Return the batches as an Arrow IPC stream (uint8); a sliced batch gives only its own rows."""
     sink = pa.BufferOutputStream()
     if batches:
         with pa.ipc.new_stream(sink, batches[0].schema) as stream:

@@ -16,7 +16,7 @@ from conditions.improvement import (
     Groups,
     count_effective_groups,
     estimate_improvement,
-    join_neighbours,
+    sum_into_blocks,
 )
 from conditions.mean_tests import (
     _choose_bets,
@@ -171,9 +171,9 @@ def test_the_largest_group_counts_for_the_bets():
 
 def test_ordered_groups_are_joined_to_runs_of_neighbours():
     difference, weight = draw_differences(0, count=100)
-    joined = join_neighbours(difference, weight)
+    joined = sum_into_blocks(difference, weight)
     assert len(joined[0]) == BLOCKS and joined[0].sum() == pytest.approx(difference.sum())
-    assert len(join_neighbours(difference[:5], weight[:5])[0]) == 5
+    assert len(sum_into_blocks(difference[:5], weight[:5])[0]) == 5
 
 
 def test_effective_groups_are_kishs():

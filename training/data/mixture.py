@@ -206,7 +206,7 @@ def build_input_schedule(shares: Sequence[int]) -> tuple[np.ndarray, np.ndarray]
 
 @functools.lru_cache(16)
 def _schedule_inputs(shares: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the input's number of each entry of the table; see ``build_input_schedule``."""
+    """Return the number of the input that each entry comes from, by earliest deadline first."""
     total = sum(shares)
     later = [(0, number) for number, share in enumerate(shares) if share]
     ready: list[tuple[int, int]] = []

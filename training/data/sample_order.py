@@ -4,6 +4,7 @@ A position counts the samples that all ranks together have taken since the start
 The order of positions does not depend on ranks or batches: position ``p`` is the same sample
 however many ranks share a batch and however large it is. So a training run can continue from any
 position with other ranks and another batch size, and every strategy gets the same global batches.
+``loop.Loop`` decides the position: steps done times the global batch.
 
 A permutation is identified by a name, a text; the same name gives the same permutation on every
 machine and with every version of numpy (numpy's own generators do not promise that: NEP 19).

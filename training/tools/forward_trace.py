@@ -355,8 +355,8 @@ def _track_running_part(blocks: Sequence[nn.Module], counter: PartCounter) -> It
 
 
 def _retype_tensor(tensor: Tensor, weights: torch.dtype, device: str | None) -> Tensor:
-    """Return ``tensor``, or on a ``device`` an empty one like it; a float32 weight gets type
-    ``weights``.
+    """Return the tensor, a float32 weight cast to the type ``weights``; if a device is given, an
+    empty tensor like it there.
     """
     is_weight = isinstance(tensor, nn.Parameter) and tensor.dtype == torch.float32
     dtype = weights if is_weight else tensor.dtype

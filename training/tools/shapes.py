@@ -137,7 +137,7 @@ def _build_unit_name(number: int, count: int) -> str:
 def _split_kept_bytes(
     single_trace: ForwardTrace, shared_trace: ForwardTrace | None, number: int, tokens: int
 ) -> dict[str, float]:
-    """Return the bytes that each of two ranks keeps whole, and those that they share, per token.
+    """Return the bytes per token that are replicated on two ranks (whole) and sharded (split).
 
     A single rank keeps the sum of both.
     """

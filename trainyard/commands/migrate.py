@@ -49,18 +49,21 @@ def main(
         Path, typer.Option(help="A Python with sagemaker>=3; this one by default.")
     ] = Path(sys.executable),
     put: Annotated[
-        list[str] | None, typer.Option(help="s3://BUCKET/KEY=FILE: what both find in S3.")
+        list[str] | None,
+        typer.Option(help="s3://BUCKET/KEY=FILE: a file that both scripts can read from S3."),
     ] = None,
     static: Annotated[
         bool, typer.Option("--static", help="Compare as written; execute no definition.")
     ] = False,
     twice: Annotated[
         bool,
-        typer.Option("--twice", help="Execute the old twice; ignore what differs between the two."),
+        typer.Option(
+            "--twice", help="Run the old one twice; ignore what differs between the runs."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Convert a pipeline script to SDK v3, list what remains, and prove it equal."""
+    """Convert a pipeline script to SDK v3, list what remains, and prove that both do the same."""
     try:
         old = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as failure:

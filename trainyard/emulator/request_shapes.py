@@ -54,7 +54,7 @@ def select_members(operation: str, record: dict) -> dict:
 def _iter_violations(shape: Shape, value: Any, location: str) -> Iterator[str]:
     """Iterate over violations of the shape's limits.
 
-    A value of the wrong type is not reported here: :func:`report` does that.
+    A value of the wrong type is not reported here: ``describe_shape_errors`` does that.
     """
     value_text = "null" if value is None else f"'{str(value)[:300]}'"
     for broken in _iter_limit_faults(value, shape.metadata):

@@ -202,7 +202,7 @@ def _get_trained_share(unit: Unit) -> float:
 
 
 def _compute_frozen_bytes(setting: Setting, unit: Unit) -> float:
-    """Return the bytes of a frozen weight; libraries quantize matrix weights except the head's."""
+    """Return the bytes per frozen parameter; only weights of matrix products are quantized."""
     width = float(WIDTH[setting.precision])
     return FROZEN.get(setting.quantization, width) if unit.matmul_flops else width
 

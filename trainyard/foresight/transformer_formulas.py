@@ -311,8 +311,9 @@ def _compute_selective_activation(w: Widths) -> ActivationBytes:
 def _compute_adapter_difference(w: Widths) -> ActivationBytes:
     """Return the difference in kept bytes that LoRA makes: adapters keep more, frozen weights less.
 
-    More are the output of the first of an adapter's two matrices, dropout's copy of the adapter's
-    input, and RMS norms in float32. Less are the inputs of matrices that need no gradient.
+    LoRA also keeps the output of the first of an adapter's two matrices, the adapter's input after
+    dropout with its mask (a byte an element), and RMS norms in float32. It does not keep the inputs
+    of matrices that need no gradient.
     """
     if not w.rank:
         return ActivationBytes(0, 0)
@@ -324,7 +325,7 @@ def _compute_adapter_difference(w: Widths) -> ActivationBytes:
     # bitsandbytes' MatMul4Bit keeps its input although the weight is frozen.
     if w.is_quantized:
         return ActivationBytes(inside + norms, 0)
-    # Not kept are the output of the second norm, and the input of the last matrix.
+    # It does not keep the output of the second norm, nor the input of the last matrix.
     between = 0 if w.is_compiled else w.bytes * w.hidden
     down = 0 if w.is_compiled and w.is_gated else w.bytes * w.ffn
     return ActivationBytes(inside + norms - between, -down)

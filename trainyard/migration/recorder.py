@@ -42,7 +42,7 @@ class _Clock:
         self._folder = os.path.dirname(os.path.abspath(script)) + os.sep
 
     def freeze(self) -> None:
-        """Replace the functions and classes that return the time, and those that draw UUIDs."""
+        """Replace what returns the time or a UUID by versions that are the same in every run."""
         timestamp = self._timestamp
         gmtime, localtime, strftime = time.gmtime, time.localtime, time.strftime
         time.gmtime = lambda seconds=None: gmtime(timestamp if seconds is None else seconds)
@@ -54,12 +54,12 @@ class _Clock:
             int(self._timestamp * 1e9) if self._is_called_by_script() else clock_ns()
         )
 
-        def sleep_on(seconds: float, /) -> None:
+        def sleep_and_advance(seconds: float, /) -> None:
             """Sleep, and advance the script's clock if the script itself called this."""
             self._timestamp += seconds if self._is_called_by_script() else 0.0
             sleep(seconds)
 
-        setattr(time, "sleep", sleep_on)  # noqa: B010 (of a narrower type)
+        setattr(time, "sleep", sleep_and_advance)  # noqa: B010 (of a narrower type)
         uuid.uuid1, uuid.uuid4 = (
             self._number_uuids(uuid.uuid1, 1),
             self._number_uuids(uuid.uuid4, 4),

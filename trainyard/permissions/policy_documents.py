@@ -188,10 +188,10 @@ def compile_pattern(
         value = _find_variable(match[1], context)
         if value is None:
             return None
-        parts += [_escape_text(text[end : match.start()], wild, segments), re.escape(value)]
+        parts += [_translate_pattern(text[end : match.start()], wild, segments), re.escape(value)]
         end = match.end()
     return _compile_pattern(
-        "".join([*parts, _escape_text(text[end:], wild, segments, is_last=True)])
+        "".join([*parts, _translate_pattern(text[end:], wild, segments, is_last=True)])
     )
 
 
@@ -206,8 +206,15 @@ def _find_variable(name: str, context: Context) -> str | None:
     return values[0] if len(values) == 1 else match[2] if match else None
 
 
-def _escape_text(text: str, wild: bool, segments: bool, is_last: bool = False) -> str:
-    """Return a regular expression for a part of a text; ``is_last`` if it is the text's end."""
+def _translate_pattern(text: str, wild: bool, segments: bool, is_last: bool = False) -> str:
+    """Return the regular expression for a part of an IAM pattern.
+
+    Args:
+        wild: whether ``*`` and ``?`` are wildcards.
+        segments: whether they match within one segment of an ARN only; a ``*`` that is a whole
+            rest of a segment matches across colons.
+        is_last: whether the part is the end of the pattern.
+    """
     pattern = re.escape(text)
     if not wild:
         return pattern

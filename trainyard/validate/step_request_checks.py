@@ -177,7 +177,7 @@ def _check_duplicates(value: Any, location: Location) -> Iterator[Finding]:
         for key, item in value.items():
             yield from _check_duplicates(item, location.join(key))
             if key in NAMED_LISTS:
-                yield from _check_equal_names(item, location.join(key))
+                yield from _check_duplicate_names(item, location.join(key))
     elif isinstance(value, list):
         names: set[tuple[str, str]] = set()
         for index, item in enumerate(value):
@@ -201,8 +201,8 @@ def _check_duplicates(value: Any, location: Location) -> Iterator[Finding]:
                 names.add((key, name))
 
 
-def _check_equal_names(items: Any, location: Location) -> Iterator[Finding]:
-    """Iterate over items of a list that have the same Name as an earlier one."""
+def _check_duplicate_names(items: Any, location: Location) -> Iterator[Finding]:
+    """Yield a finding for each item of a list whose Name repeats an earlier item's."""
     item_list = items if isinstance(items, list) else []
     names = [item.get("Name") if isinstance(item, dict) else None for item in item_list]
     for index, name in enumerate(names):

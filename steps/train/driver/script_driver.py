@@ -147,8 +147,8 @@ def load_resume_note(folder: Path, description: dict[str, Any]) -> dict[str, Any
 
     The checkpoint folder's S3 prefix is named after what is known before the run, which does not
     include the data. So it may contain checkpoints of a run on other data; these are deleted
-    from the local folder. So is the note, because scripts check whether the folder is empty. S3
-    keeps both, so the note lists which files to hide again next time.
+    from the local folder. The note is deleted, too, because scripts check whether the folder is
+    empty. S3 keeps both, so ``hidden`` in the note lists the files to delete again next time.
     """
     path, own_training = folder / NOTE, description["training"]
     note = json.loads(path.read_bytes()) if path.is_file() else {}

@@ -74,10 +74,7 @@ REGIONS = {"us-east-1": ("aws", "amazonaws.com"), "eu-central-1": ("aws", "amazo
 SETTINGS = (HERE / "settings.yaml").read_text(encoding="utf-8")
 AXES = {name: list(values) for name, values in yaml.safe_load(SETTINGS).items()}
 """Setting → its values."""
-REFUSED = {
-    (("network", "FSx"), ("work", "script")),
-    (("network", "FSx"), ("machines", "fallback")),
-}
+REFUSED = {(("network", "FSx"), ("work", "script")), (("network", "FSx"), ("machines", "fallback"))}
 """Pairs that no recipe can have, which validate says."""
 Row = dict[str, str]
 

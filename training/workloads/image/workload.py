@@ -217,7 +217,7 @@ class Workload(Simple):
         slices: Sequence[str] = (),
         share: Share | None = None,
     ) -> Iterator[Block]:
-        """Yield a row per image. Slices are ``label``, and ``source``, the image's folder."""
+        """Yield blocks of one row per image. Slices: ``label``; ``source`` (the image's folder)."""
         device = next(model.parameters()).device
         preparation = Preparation.from_workload(self)
 

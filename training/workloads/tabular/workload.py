@@ -94,12 +94,12 @@ class Workload(Simple):
     def _score_rows(
         self, logits: Logits, test: Dataset, slices: Sequence[str], share: Share | None = None
     ) -> Iterator[Block]:
-        """Yield the scores of each row from a function that returns the logits of samples."""
+        """Yield blocks with the scores of the share's rows; ``logits`` computes samples' logits."""
         name_functions = {
             name: self._make_name_reader(name) for name in slices if name in self.config.categories
         }
         by_input = [name for name in slices if name not in name_functions]
-        measuring: Any = self  # whose packing is of a class of its own
+        measuring: Any = self  # because its packing is not of the protocol's class
         for samples, identity in default_scores.iter_rows(measuring, test, by_input, share):
             slice_columns = {
                 f"slice.{name}": names(samples) for name, names in name_functions.items()

@@ -386,7 +386,8 @@ class ObjectStore(BucketTable):
         """Run a transaction that changes objects; if it is committed, give ``blob`` its final name.
 
         Yields a function to call with each object whose bytes are no longer needed. They are
-        unlinked after the commit.
+        unlinked after the commit. ``freeing``: the transaction frees space, so that it also works
+        on a full disk.
         """
         leaving: list[ObjectInfo | None] = []
         paths: list[Path] = []

@@ -81,7 +81,7 @@ class Executions(Protocol):
 
 
 def search_resources(ask: Ask, executions: Executions, request: dict) -> dict:
-    """Return the response of Search. ``ask`` performs the List and Describe operations."""
+    """Return the response of Search. ``ask`` performs List, Describe and ListTags operations."""
     kind = request["Resource"]
     if kind not in (*KINDS, EXECUTION):
         raise _make_validation_error(

@@ -2,7 +2,7 @@
 
 Examples are a queue and a key. All other operations are refused by name before moto gets them: it
 returns ``SUCCEEDED`` for a Glue job that never ran, and its CloudFormation creates a bucket in an
-S3 that is not the emulator's.
+S3 that is not the emulator's. ``server`` writes the answer to a refused one.
 """
 
 import ast

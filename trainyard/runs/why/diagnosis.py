@@ -42,13 +42,13 @@ program."""
 AFTERMATH = 2_000
 """Largest number of a machine's last lines that are examined."""
 
-AFTERWARDS = 30
+WORK_AFTER_EXCEPTION = 30
 """Largest number of lines of work, such as summaries and clean-up, that a program may log between
 its fatal exception and its end."""
 
-AT_ONCE = 3
+WORK_AFTER_OTHERS = 3
 """Largest number of lines of work that may follow a fatal error message without an exception. It is
-smaller than ``AFTERWARDS`` because a program can print such a message and continue."""
+smaller than ``WORK_AFTER_EXCEPTION`` because a program can print such a message and continue."""
 
 _AFTERMATH = re.compile(
     r"^\s*(?:$|[=~^+*\u2500-\u257f-]{3}|frame #\d+|#\d+\s|\[|File |\w+\s+: |Traceback|\s{4}"
@@ -111,7 +111,7 @@ _FATAL = re.compile(
 )
 """Match the beginning of a line that a program prints only when it ends."""
 
-_WENT_ON = re.compile(
+_CONTINUED = re.compile(
     r"(?i)\b(?:training|job|run|script|step|upload|evaluation|pipeline)\b.{0,30}"
     r"\b(?:completed?|finished|succeeded|successful(?:ly)?|done)\b"
     r"|\bsuccessfully\b|Reporting training SUCCESS"
@@ -352,7 +352,7 @@ def _has_rival_clue(first: Clue, clues: Sequence[Clue]) -> bool:
     """
     others = [clue for clue in clues if clue.name != first.name]
     # The end of the failed process itself shows in the lines that follow at once.
-    near = range(first.number, first.number + AT_ONCE)
+    near = range(first.number, first.number + WORK_AFTER_OTHERS)
     died = any(clue.name in _DEATH and clue.number not in near for clue in others)
     return died or any(clue.level in ("service", "cause", "hint") for clue in others)
 
@@ -381,14 +381,14 @@ def _is_repetition(line: Line, exception: LoggedException) -> bool:
 
 
 def _has_ended(first: Clue, lines: Sequence[Line]) -> bool:
-    """Return whether the process that printed the clue's line logged hardly any work afterwards."""
+    """Return whether the clue's process logged at most a few lines of work after the clue."""
     after = [line for line in lines[first.number + 1 :] if line.host == first.line.host]
     rank = first.line.rank
     own_lines = [line for line in after if rank is None or line.rank in (None, rank)]
-    if any(_WENT_ON.search(line.text) for line in own_lines[:SURVIVAL_LINES]):
+    if any(_CONTINUED.search(line.text) for line in own_lines[:SURVIVAL_LINES]):
         return False
     work = [line for line in own_lines if _is_work(line)]
-    return len(work) <= (AFTERWARDS if first.named_exception else AT_ONCE)
+    return len(work) <= (WORK_AFTER_EXCEPTION if first.named_exception else WORK_AFTER_OTHERS)
 
 
 NEARBY = 2

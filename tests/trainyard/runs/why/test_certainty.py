@@ -4,7 +4,7 @@ import pytest
 
 from tests.trainyard.runs.why.test_diagnosis import DISK as FULL
 from tests.trainyard.runs.why.test_diagnosis import diagnose_machine_logs, diagnose_reason
-from trainyard.runs.why.diagnosis import AFTERWARDS
+from trainyard.runs.why.diagnosis import WORK_AFTER_EXCEPTION
 
 
 def make_traceback(end: str, before: str = "") -> str:
@@ -15,7 +15,7 @@ def make_traceback(end: str, before: str = "") -> str:
 CERTAIN = {
     "an exception that ended the program": make_traceback(FULL),
     "an exception of which no more is known": make_traceback("KeyError: 'label'"),
-    "a clean-up that follows": make_traceback(FULL) + "cleaning\n" * AFTERWARDS,
+    "a clean-up that follows": make_traceback(FULL) + "cleaning\n" * WORK_AFTER_EXCEPTION,
     "the launcher's own end": make_traceback(FULL) + "ChildFailedError: x\n",
     "the same again from another rank": make_traceback(FULL) + make_traceback(FULL),
 }
@@ -26,7 +26,7 @@ LIKELY = {
     + make_traceback("ModuleNotFoundError: No module named 'a'"),
     "another exception after it": make_traceback("KeyError: 'label'")
     + make_traceback("TypeError: x"),
-    "a program that went on": make_traceback(FULL) + "step 1\n" * (AFTERWARDS + 1),
+    "a program that went on": make_traceback(FULL) + "step 1\n" * (WORK_AFTER_EXCEPTION + 1),
     "a line that a script went on after": "tar: No space left on device\n" + "work\n" * 4,
     "what a warning is about": make_traceback(FULL, "WARNING: the cache is not used\n"),
     "what is tried again": make_traceback(FULL, "save failed, retrying\n"),

@@ -228,9 +228,7 @@ class Tunings:
 
 
 def rank_summaries(job: TuningJob) -> list[dict[str, Any]]:
-    """Return TrainingJobSummaries, the best first, as the properties of a pipeline step have
-    them.
-    """
+    """Return TrainingJobSummaries as a tuning step's properties have them, the best first."""
     return [result.summarize() for result in rank_results(job.list_results())]
 
 
