@@ -47,8 +47,7 @@ class Figure:
 
     def divide_by(self, other: "Figure") -> "Figure":
         """Return the ratio round by round: a disturbance of the machine in a round affects both."""
-        pairs = zip(self.rounds, other.rounds, strict=True)
-        return Figure(tuple(mine / its for mine, its in pairs))
+        return Figure(tuple(a / b for a, b in zip(self.rounds, other.rounds, strict=True)))
 
     def text(self, unit: float = 1, digits: int = 2) -> str:
         """Return median and spread as text: ``12.3 (11.0–14.1)``."""
@@ -56,8 +55,7 @@ class Figure:
         return f"{median} ({low}–{high})"
 
     def data(self) -> dict[str, Any]:
-        ends = {"median": self.median, "min": self.low, "max": self.high}
-        return ends | {"rounds": list(self.rounds)}
+        return {"median": self.median, "min": self.low, "max": self.high, "rounds": [*self.rounds]}
 
 
 def compute_rate(hits: Sequence[bool]) -> Figure:

@@ -108,8 +108,7 @@ class Training:
 
     def newest_whole(self) -> int:
         """Return the step of the newest checkpoint that ``is_whole``; 0 without one."""
-        whole = filter(is_whole, self.list_saved_folders())
-        return max(map(parse_step, whole), default=0)
+        return max(map(parse_step, filter(is_whole, self.list_saved_folders())), default=0)
 
 
 def parse_step(folder: Path) -> int:

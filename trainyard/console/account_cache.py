@@ -31,8 +31,7 @@ Result = TypeVar("Result")
 CACHE_SIZE = 4_096  # maximum number of cached responses; the least recently used is dropped first
 
 EMULATOR, AWS = 0.5, 5.0
-"""Seconds for which a response is reused. AWS throttles clients that keep calling it more often.
-"""
+"""Seconds for which a response is reused. AWS throttles clients that keep calling it more often."""
 
 SERVICES = ("sagemaker", "logs", "s3", "cloudwatch", "sts")
 THREADS = 8  # maximum number of concurrent reads, in the background or for one page

@@ -127,8 +127,7 @@ _TRAINING_INPUT = (
 INPUT_DATA = Rule(
     name="InputData", order=_TRAINING_INPUT, paths={"s3_data": "data_source"}, same=()
 )
-"""Rule for the short form of a channel in v3, which has only the arguments
-``INPUT_DATA_HOLDS``."""
+"""Rule for the short form of a channel in v3, which has only the arguments ``INPUT_DATA_HOLDS``."""
 INPUT_DATA_HOLDS = {"s3_data", "content_type"}
 
 _REGISTER = (

@@ -59,8 +59,7 @@ class Batches:
         dataset = self._dataset.with_format("torch", dtype=torch.uint16)
         if self._shuffled:
             dataset = dataset.shuffle(seed=self._epoch)
-        batches = dataset.iter(BATCH, drop_last_batch=True)
-        return (batch["tokens"] for batch in batches)
+        return (batch["tokens"] for batch in dataset.iter(BATCH, drop_last_batch=True))
 
 
 def _make_table(samples: np.ndarray) -> pa.Table:
