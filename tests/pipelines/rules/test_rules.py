@@ -57,7 +57,7 @@ def test_every_rule_that_is_declared_is_in_the_table_and_the_application_checks_
     declaring = r"^@rule\([^@]*?^def (\w+)"
     declared = [name for text in texts.values() for name in re.findall(declaring, text, re.M)]
     assert sorted(name.replace("_", "-") for name in declared) == sorted(RULES)
-    general = r"from trainyard\.validate(\.checking)? import .*\bcheck\b"
+    general = r"from trainyard\.validate(\.all_checks)? import .*\bcheck_definition\b"
     users = {name for name, text in sources("pipelines").items() if re.search(general, text)}
     assert users == {"pipelines/rules/__init__.py"}
 

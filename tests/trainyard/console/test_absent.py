@@ -78,7 +78,7 @@ def request_twice(service: Service, endpoint: str, where: dict[str, str], addres
         assert answer.status_code < 500 or (service.absent and is_told), _read_error_text(
             answer.text
         )
-        app.extensions["trainyard-account"].forget()
+        app.extensions["trainyard-account"].clear_cache()
 
 
 def addresses(app: Flask) -> Iterator[tuple[str, dict[str, str], str]]:

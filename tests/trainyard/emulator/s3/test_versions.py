@@ -154,7 +154,7 @@ def test_pages_of_versions_are_the_listing_whatever_their_size(
     s3, store = client("s3"), endpoint.app.objects
     if not store.has_bucket("paged"):
         s3.create_bucket(Bucket="paged")
-        store.set("paged", VERSIONING, "Enabled")
+        store.write_setting("paged", VERSIONING, "Enabled")
         for key in ("a", "b/1", "b/2", "c"):
             for number in range(3):
                 store.put_bytes("paged", key, b"%d" % number)

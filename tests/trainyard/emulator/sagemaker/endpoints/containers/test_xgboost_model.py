@@ -104,7 +104,7 @@ def test_a_binary_model_that_this_xgboost_does_not_read_is_named(served_module: 
     path = Path(served_module.http_front.MODEL) / "xgboost-model"
     path.write_bytes(b"binf" + bytes(range(256)))
     with pytest.raises(ValueError, match="pip install 'xgboost-cpu<3.1'"):
-        served_module._load(path)
+        served_module._load_booster(path)
 
 
 @pytest.mark.slow
