@@ -124,7 +124,8 @@ def charts_tab(cloud: Cloud, trained_run: str, chromium, monkeypatch):
     """A tab with the page of a step that trains, of whose metrics we decide."""
     metrics = Metrics(counter="step")
     for module in ("charts", "step"):
-        monkeypatch.setattr(f"trainyard.console.pages.{module}.read_metrics", lambda here, job: metrics)
+        reader = f"trainyard.console.pages.{module}.read_metrics"
+        monkeypatch.setattr(reader, lambda here, job: metrics)
     place = f"/runs/curved/{trained_run}/Train"
     with serve_console(Account(), "key") as address:
         context = chromium.new_context(viewport={"width": 1280, "height": 900})
