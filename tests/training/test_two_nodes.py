@@ -16,7 +16,7 @@ from steps.train.config import TrainStepConfig
 from tests.training import worlds
 from tests.training.test_loop import copy_inputs
 from tests.training.trainings import CHECKOUT, SETTINGS, TOYS, losses
-from tests.trainyard.emulator.harness import Cloud, cloud, training, until
+from tests.trainyard.emulator.harness import Cloud, channel, cloud, training, until
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,6 @@ def aws(tmp_path_factory):
 def start(aws: Cloud, root: Path, name: str) -> None:
     """Start the train job on two nodes, as sm_train.sh does in the end."""
     script = f"""
-        cp -r {root}/input/data/* /opt/ml/input/data/
         export SM_CURRENT_INSTANCE_TYPE=ml.m5.large SM_HOST_COUNT=2
         export SM_MASTER_ADDR=algo-1 SM_MASTER_PORT=7777 SM_CURRENT_HOST=$HOSTNAME
         export SM_CURRENT_HOST_RANK=$((${{HOSTNAME#algo-}} - 1))
@@ -48,7 +47,14 @@ def start(aws: Cloud, root: Path, name: str) -> None:
         "PYTHONPATH": f"{CHECKOUT}:{TOYS}",
         "OMP_NUM_THREADS": "1",
     }
+    # Through S3, because a job does not see the tests' folders.
+    data = root / "input/data"
+    for file in data.rglob("*.*"):
+        aws.put(f"toys/{file.relative_to(data)}", file.read_bytes())
     request = training(script, nodes=2) | {"Environment": environment}
+    request["InputDataConfig"] = [
+        channel(name, f"s3://bkt/toys/{name}/") for name in ("train", "validation")
+    ]
     request["StoppingCondition"] = {"MaxRuntimeInSeconds": 280}
     aws.sm.create_training_job(TrainingJobName=name, **request)
 
