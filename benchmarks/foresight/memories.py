@@ -38,7 +38,7 @@ class Peak:
 
 
 def select_peaks(sources: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Peak]:
-    """Return the peaks of the rows that state one and are no outliers."""
+    """Return the peak memory of each row that states one, without the outliers."""
     return [
         Peak(name, Setting(**row["row"]), row["measured"]["memory_gib"])
         for name, rows in sources.items()

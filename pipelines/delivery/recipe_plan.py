@@ -82,7 +82,7 @@ def add_budget_check(definition: CompiledPipeline, plan: Plan) -> Plan:
 def _find_next_look(
     s3: Any, document: Mapping[str, Any], champion: Mapping[str, str]
 ) -> TestLook | None:
-    """Return the look of the next execution; None if there is no bucket yet.
+    """Return the next execution's number in the ledger of looks; None without a bucket.
 
     A look is a numbered comparison with the champion on a test split: see
     ``pipelines.registry.ledger``.

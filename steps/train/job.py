@@ -161,8 +161,8 @@ def _end_process() -> None:
     """
     if "mpi4py.MPI" in sys.modules:
         return  # because mpirun fails a job whose processes do not finalize MPI
-    # What the interpreter does first: it ends the idle threads of pools, which joining alone would
-    # wait for forever, and joins every thread that is no daemon.
+    # The interpreter does the same when it ends. It tells the idle threads of thread pools to end,
+    # and joins all threads but daemons. Joining alone would wait for the idle ones forever.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()

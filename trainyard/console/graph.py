@@ -258,7 +258,7 @@ class Graph:
 def draw_graph(
     flow: Flow, critical: Collection[tuple[str, str]], path: Collection[str]
 ) -> Graph | None:
-    """Return the picture of the graph, or None if there are no steps.
+    """Return the positions and curves of a run's graph of steps; None if the run has no steps.
 
     ``critical`` has the edges along the critical ``path``.
     """

@@ -89,7 +89,7 @@ class Work:
     The half of the scores that is masked is skipped."""
 
     flash1_hopper: float = 0.0
-    """Those forward passes on Hopper and Blackwell GPUs."""
+    """As ``flash1``, on Hopper and Blackwell GPUs: attention kernels from before mid-2023."""
 
     flash1_back: float = 0.0
     """The seconds of one forward pass of these kernels, for each backward pass."""

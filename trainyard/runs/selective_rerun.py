@@ -41,7 +41,7 @@ class RerunPlan:
     """Parameters of the source execution that the pipeline still has."""
 
     fixed_parameters: Mapping[str, str]
-    """Those ``parameters`` that a reused step refers to. A new value does not change that step."""
+    """The parameters that a reused step refers to: it keeps the result of their old values."""
 
     @property
     def selective_execution_config(self) -> dict[str, Any]:

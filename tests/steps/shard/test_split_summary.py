@@ -34,21 +34,21 @@ def names(dataset: Dataset) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def summarized(tmp_path_factory) -> Path:
     return run_shard_job(tmp_path_factory.mktemp("whole"), five_objects(), "--summary")
 
 
-def test_it_names_every_example_and_has_all_of_a_small_split_in_the_same_order(whole):
-    table = Dataset(whole / "summary/examples")
+def test_it_names_every_example_and_has_all_of_a_small_split_in_the_same_order(summarized):
+    table = Dataset(summarized / "summary/examples")
     named = table.read(np.arange(len(table)))["example"].tolist()
-    assert sorted(named) == names(Dataset(whole / "train"))
-    assert len(named) == Dataset(whole / "train").records
-    train, sample = Dataset(whole / "train"), Dataset(whole / "summary/sample")
-    assert sample.fingerprint == train.fingerprint == Dataset(whole / "summary").fingerprint
+    assert sorted(named) == names(Dataset(summarized / "train"))
+    assert len(named) == Dataset(summarized / "train").records
+    train, sample = Dataset(summarized / "train"), Dataset(summarized / "summary/sample")
+    assert sample.fingerprint == train.fingerprint == Dataset(summarized / "summary").fingerprint
     everything = np.arange(len(train))
     assert (sample.read(everything)["tokens"] == train.read(everything)["tokens"]).all()
-    [manifest] = [path for path in (whole / "summary").iterdir() if path.is_file()]
-    assert manifest.read_bytes() == (whole / "train/manifest-algo-1.json").read_bytes()
+    [manifest] = [path for path in (summarized / "summary").iterdir() if path.is_file()]
+    assert manifest.read_bytes() == (summarized / "train/manifest-algo-1.json").read_bytes()
 
 
 def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
@@ -66,14 +66,16 @@ def test_a_large_split_gives_samples_at_even_distances(tmp_path, monkeypatch):
     assert len(np.unique(sample.manifests.source)) == len(np.unique(train.manifests.source))
 
 
-def test_it_changes_nothing_of_the_splits_and_a_rerun_adds_it(tmp_path, whole):
+def test_it_changes_nothing_of_the_splits_and_a_rerun_adds_it(tmp_path, summarized):
     root = tmp_path / "later"
     without = run_shard_job(root, five_objects())
     assert not (without / "summary").exists()
     before = Dataset(without / "train").fingerprint
     again = run_shard_job(root, five_objects(), "--summary")
-    assert before == Dataset(again / "train").fingerprint == Dataset(whole / "train").fingerprint
-    assert fingerprints(again) == fingerprints(whole)
+    assert (
+        before == Dataset(again / "train").fingerprint == Dataset(summarized / "train").fingerprint
+    )
+    assert fingerprints(again) == fingerprints(summarized)
 
 
 def test_groups_are_named_too(tmp_path):

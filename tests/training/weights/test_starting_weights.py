@@ -52,7 +52,7 @@ def short(short_training: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(short_training: Path) -> Path:
+def uninterrupted(short_training: Path) -> Path:
     """Train ten steps without a stop."""
     return run(copy_inputs(short_training, "whole"))
 
@@ -102,13 +102,15 @@ def same_weights(*roots: Path) -> bool:
 
 
 @pytest.mark.parametrize("folder", ["", "step-00000005"])
-def test_a_training_that_is_extended_is_bitwise_the_longer_one(short, whole, folder, caplog):
+def test_a_training_that_is_extended_is_bitwise_the_longer_one(
+    short, uninterrupted, folder, caplog
+):
     caplog.set_level("INFO", logger="training")
     extended = run(after(short, "extended", folder), start_from=checkpoint("max_steps"))
-    assert same_weights(whole, extended)
-    curve = {step: loss for step, loss in losses(whole).items() if step > 5 or not folder}
+    assert same_weights(uninterrupted, extended)
+    curve = {step: loss for step, loss in losses(uninterrupted).items() if step > 5 or not folder}
     assert losses(extended) == curve
-    names = [read_training_settings(one)["identity"] for one in (short, extended, whole)]
+    names = [read_training_settings(one)["identity"] for one in (short, extended, uninterrupted)]
     stretches = [
         (stretch["since"], stretch["identity"])
         for stretch in read_training_settings(extended)["stretches"]
